@@ -1,0 +1,265 @@
+"""The settings: every key with its unit, its default and its meaning, and where a value comes from.
+
+What must not be broken here: a key that is not understood is an error and never passed over; all problems are told at
+once; and no message shows a secret. A setting that does nothing yet is not accepted.
+
+A flag comes before the environment (`ACP_LEDGER_*`, `__` nests), that before the user's file, that before the
+system's. Values are merged key by key.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from acp_ledger import paths, sources
+from acp_ledger.errors import ConfigError
+from acp_ledger.ledger_url import LedgerUrl
+from acp_ledger.sources import FLAG, PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic_core import ErrorDetails
+
+IGNORED_VARIABLES: Final = frozenset(
+    {
+        "ACP_LEDGER_TRANSPORT",  # names its transport to an agent and whatever the agent starts
+        "ACP_LEDGER_TEST_REQUIRE_POSTGRES",  # the test suite's own
+        "ACP_LEDGER_TEST_REQUIRE_PEERS",
+        "ACP_LEDGER_TEST_POSTGRES_BIN",
+        "ACP_LEDGER_TEST_PEERS",
+    }
+)
+"""Variables that begin as settings do and are none."""
+
+DEFAULT_LEDGER: Final = "sqlite:///~/.local/share/acp-ledger/ledger.db"
+
+
+def _no_truth(value: object) -> object:
+    """`true` is no number, though Python says it is 1."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")  # noqa: TRY004  # pydantic turns ValueError alone into a report
+    return value
+
+
+def _at_home(value: object) -> object:
+    """Expand a leading `~/`; only the home directory all three programs agree on is meant, never another user's."""
+    if not isinstance(value, str):
+        return value
+    if not value:
+        raise ValueError("must not be empty")
+    if value.startswith("~/"):
+        return paths.home(os.environ, os.getuid()).rstrip("/") + value[1:]
+    return value
+
+
+Count = Annotated[int, BeforeValidator(_no_truth), Field(gt=0, le=2**53 - 1)]
+Seconds = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=86_400, allow_inf_nan=False)]
+Text = Annotated[str, BeforeValidator(_at_home)]
+
+
+class Section(BaseModel):
+    """A table of the settings file. Frozen, and closed to keys it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, arbitrary_types_allowed=True)
+
+
+class DatabaseSettings(Section):
+    """Where the ledger is, and how hard it holds on to what was committed."""
+
+    url: Annotated[LedgerUrl, BeforeValidator(LedgerUrl.parse)] = Field(
+        default=DEFAULT_LEDGER,  # validated like any value: `~` is expanded then
+        validate_default=True,
+        description="The ledger: `sqlite:///` and a path, or `postgresql+psycopg://user@host/database`. "
+        "Keep a password in `~/.pgpass` rather than here.",
+    )
+    synchronous: Literal["full", "normal"] = Field(
+        default="full",
+        description="`full`: a commit has reached the disk. `normal` (SQLite only): a power cut may lose the last "
+        "moments, though it never corrupts the ledger.",
+    )
+
+    @model_validator(mode="after")
+    def _postgres_is_always_full(self) -> DatabaseSettings:
+        if self.synchronous == "normal" and self.url.is_postgres:
+            raise ValueError('database.synchronous = "normal" is for SQLite; on Postgres only "full" is accepted')
+        return self
+
+
+class SocketSettings(Section):
+    """Where the daemon listens for runners and for `ledgerctl`."""
+
+    path: Annotated[Path, BeforeValidator(_at_home)] | None = Field(
+        default=None,
+        description="The daemon's Unix socket, made with mode 0600. Not set: `/run/user/UID/acp-ledger/ledgerd.sock` "
+        "where that directory is yours, else `~/.local/state/acp-ledger/ledgerd.sock`.",
+    )
+
+
+class RelaySettings(Section):
+    """How lines pass between an editor and its agent."""
+
+    stop_seconds: Seconds = Field(
+        default=2.0,
+        description="Seconds an agent has to end by itself once its input is closed; then its process group is ended.",
+    )
+
+
+class LimitSettings(Section):
+    """What is refused for its size. Every limit is checked before anything starts."""
+
+    line_bytes: Count = Field(
+        default=64 * 2**20,
+        description="Bytes of the longest line, without its newline. A longer one ends its transport.",
+    )
+    parse_bytes: Count = Field(
+        default=4 * 2**20,
+        description="Bytes of the longest line that is parsed whole. A longer one is kept and forwarded, read by a "
+        "routing scan alone, and marked `unparsed`.",
+    )
+
+
+class PolicySettings(Section):
+    """Who answers a permission question."""
+
+    mode: Literal["observe"] = Field(
+        default="observe",
+        description="`observe`: the editor answers every question, and the ledger keeps question and answer.",
+    )
+
+
+class FailureSettings(Section):
+    """What happens while the ledger cannot commit."""
+
+    mode: Literal["closed"] = Field(
+        default="closed",
+        description="`closed`: nothing passes that is not in the ledger.",
+    )
+    hold_seconds: Seconds = Field(
+        default=10.0,
+        description="Seconds a session is held while the ledger cannot commit. Then the agent is ended, and the "
+        "editor is told why.",
+    )
+
+
+class LogSettings(Section):
+    """What the daemon says about itself, on standard error. Never what an agent or a user wrote."""
+
+    format: Literal["auto", "console", "json"] = Field(
+        default="auto",
+        description="`console` for people, `json` for machines; `auto` looks whether standard error is a terminal.",
+    )
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info",
+        description="The least important event that is written.",
+    )
+
+
+class AgentSettings(Section):
+    """An agent by name, for `acp-ledger-run --agent NAME`."""
+
+    command: Text = Field(description="The agent's program: a path, or a name on the editor's `PATH`.")
+    args: tuple[str, ...] = Field(default=(), description="Its arguments. The ledger keeps them.")
+    env: dict[str, str] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Variables added to the editor's environment. The ledger keeps their names, never their values.",
+    )
+
+
+class Settings(BaseSettings):
+    """All settings, complete and checked. Made by `load`; `Settings()` is the defaults alone."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    database: DatabaseSettings = Field(default_factory=DatabaseSettings)
+    socket: SocketSettings = Field(default_factory=SocketSettings)
+    relay: RelaySettings = Field(default_factory=RelaySettings)
+    limits: LimitSettings = Field(default_factory=LimitSettings)
+    policy: PolicySettings = Field(default_factory=PolicySettings)
+    failure: FailureSettings = Field(default_factory=FailureSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    agents: dict[str, AgentSettings] = Field(default_factory=dict)
+
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # the signature is the library's
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take what `load` merged, and nothing from anywhere else."""
+        return (init_settings,)
+
+    def origin(self, key: str) -> str:
+        """Where a value comes from: `a flag`, a variable's name, a file's path, or `the default`."""
+        return self._origins.get(key, "the default")
+
+    def listen_path(self) -> Path | None:
+        """The socket to listen on, or None when one has to be given.
+
+        A daemon whose ledger was named by a flag or by the environment takes a socket it was given and never the
+        default one: whoever connects there expects the ledger of the settings file.
+        """
+        if self.socket.path is not None:
+            return self.socket.path
+        if self.origin("database.url") == FLAG or self.origin("database.url").startswith(PREFIX):
+            return None
+        return Path(paths.socket_path(os.environ, os.getuid()))
+
+
+def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Read every source and give the settings.
+
+    Args:
+        config: A file that takes the place of the user's and the system's; it must exist.
+        overrides: Values of flags, nested or under dotted keys; None means that the flag was not given.
+
+    Raises:
+        ConfigError: With every problem found, one a line, and what mends the first.
+    """
+    values, origins, problems = sources.gather(Settings, _files(config), overrides or {}, IGNORED_VARIABLES)
+    settings = _validated(values, origins, problems)
+    if problems or settings is None:
+        raise ConfigError("\n".join(problems), hint="Every key, its unit and its default: docs/config.md")
+    return settings
+
+
+def _files(config: Path | None) -> tuple[Path, ...]:
+    if config is not None:
+        if not config.is_file():
+            raise ConfigError(f"there is no settings file {config}", hint="Give --config a file that exists.")
+        return (config,)
+    return tuple(Path(file) for file in paths.config_files(os.environ, os.getuid()) if Path(file).is_file())
+
+
+def _validated(values: dict[str, Any], origins: dict[str, str], problems: list[str]) -> Settings | None:
+    try:
+        settings = Settings(**values)
+    except ValidationError as error:
+        problems += [_problem(detail, origins) for detail in error.errors(include_input=False, include_url=False)]
+        return None
+    settings._origins.update(origins)  # noqa: SLF001  # a value's origin is no setting and has no field
+    return settings
+
+
+def _problem(detail: ErrorDetails, origins: dict[str, str]) -> str:
+    location = [str(part) for part in detail["loc"]]
+    key = ".".join(location)
+    while location and ".".join(location) not in origins:
+        location.pop()
+    origin = origins.get(".".join(location), "the default")
+    what = origin if origin.startswith(PREFIX) else f"{origin}: {key}"
+    message = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] in {"model_type", "dict_type", "model_attributes_type"}:
+        message = f"is a table; write its keys under [{key}]"
+    return f"{what}: {message[:1].lower()}{message[1:]}"
