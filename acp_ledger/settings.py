@@ -227,7 +227,14 @@ def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
     Raises:
         ConfigError: With every problem found, one a line, and what mends the first.
     """
-    values, origins, problems = sources.gather(Settings, _files(config), overrides or {}, IGNORED_VARIABLES)
+    try:
+        return _load(config, overrides or {})
+    except paths.PathError as error:
+        raise ConfigError(str(error), hint="Set HOME to your home directory.") from error
+
+
+def _load(config: Path | None, overrides: Mapping[str, Any]) -> Settings:
+    values, origins, problems = sources.gather(Settings, _files(config), overrides, IGNORED_VARIABLES)
     settings = _validated(values, origins, problems)
     if problems or settings is None:
         raise ConfigError("\n".join(problems), hint="Every key, its unit and its default: docs/config.md")
