@@ -59,7 +59,7 @@ def _at_home(value: object) -> object:
 
 
 Count = Annotated[int, BeforeValidator(_no_truth), Field(gt=0, le=2**53 - 1)]
-Seconds = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=86_400, allow_inf_nan=False)]
+Seconds = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=86_400)]
 Text = Annotated[str, BeforeValidator(_at_home)]
 
 

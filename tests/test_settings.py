@@ -140,7 +140,7 @@ def test_all_problems_are_told_at_once(user_file: Callable[[str], Path], monkeyp
         ("[relay\n", "is not TOML: "),
         ("a = 1\na = 2\n", "is not TOML: "),
         ("[log]\nlevel = 'loud'\n", "log.level: input should be 'debug', 'info', 'warning' or 'error'"),
-        ("[relay]\nstop_seconds = nan\n", "relay.stop_seconds: input should be a finite number"),
+        ("[relay]\nstop_seconds = nan\n", "relay.stop_seconds: input should be greater than 0"),
         ("[relay]\nstop_seconds = -1\n", "relay.stop_seconds: input should be greater than 0"),
         ("[failure]\nmode = 'open'\n", "failure.mode: input should be 'closed'"),
         ("[agents.x]\nargs = []\n", "agents.x.command: field required"),
