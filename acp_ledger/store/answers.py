@@ -231,7 +231,7 @@ class Facts(NamedTuple):
     ledger_id: str
     created_at: int
     compat: str
-    revision: str | None
+    revision: str
     transports: int
     open_transports: int
     sessions: int

@@ -281,15 +281,13 @@ def _rows(connection: Connection, row: type[_Row], name: str, wanted: Filter) ->
 
 def facts(connection: Connection) -> Facts:
     """What this ledger is and how much it holds. Counts are of this moment."""
-    ledger = table("ledger", *map(column, ("ledger_id", "created_at", "compat")))
-    newest = select(*ledger.c).order_by(ledger.c.created_at.desc()).limit(1)
-    ledger_id, created_at, compat = connection.execute(newest).one()
-    revision = connection.execute(select(column("version_num")).select_from(table("alembic_version"))).scalar()
+    ledger = table("ledger", *map(column, ("ordinal", "ledger_id", "created_at", "schema_revision", "compat")))
+    rows = connection.execute(select(*ledger.c).order_by(ledger.c.ordinal)).all()
     return Facts(
-        ledger_id=bytes(ledger_id).hex(),
-        created_at=created_at,
-        compat=compat,
-        revision=revision,
+        ledger_id=bytes(rows[0].ledger_id).hex(),
+        created_at=rows[0].created_at,
+        revision=rows[-1].schema_revision,
+        compat=rows[-1].compat,
         open_transports=open_transports(connection),
         **{field: _count(connection, name) for field, name in _COUNTED.items()},
     )
@@ -324,7 +322,7 @@ def open_transports(connection: Connection) -> int:
 
 
 def resolve(connection: Connection, prefix: str, *, limit: int = 20) -> list[Match]:
-    """What an id, or the beginning of one, may mean: transports, sessions and tool calls, an exact id before all others.
+    """What an id, or the beginning of one, may mean: a transport, a session or a tool call; an exact id wins.
 
     At most `limit` of each kind. More than one match is for the caller to tell the person.
     """

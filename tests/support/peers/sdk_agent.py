@@ -75,7 +75,7 @@ class ScriptedAgent:
         await self.cancelled.wait()
         return "cancelled"
 
-    async def cancel(self, session_id: str, **_rest: Any) -> None:
+    async def cancel(self, **_rest: Any) -> None:
         """End the waiting turn."""
         self.cancelled.set()
 

@@ -45,13 +45,12 @@ async def play(answer: str, folder: str, command: list[str]) -> dict[str, Any]:
     async with spawn_agent_process(client, *command, cwd=folder) as (agent, process):  # type: ignore[arg-type]  # as the agent
         await agent.initialize(protocol_version=PROTOCOL_VERSION)
         session = (await agent.new_session(cwd=folder, mcp_servers=[])).session_id
-        stops = []
-        for word in ("plain", "tool"):
-            stops.append((await agent.prompt(session_id=session, prompt=[text_block(word)])).stop_reason)
-        turn = asyncio.create_task(agent.prompt(session_id=session, prompt=[text_block("wait")]))
+        turns = [await agent.prompt(session_id=session, prompt=[text_block(word)]) for word in ("plain", "tool")]
+        stops = [turn.stop_reason for turn in turns]
+        last = asyncio.create_task(agent.prompt(session_id=session, prompt=[text_block("wait")]))
         await client.waiting.wait()
         await agent.cancel(session_id=session)
-        stops.append((await turn).stop_reason)
+        stops.append((await last).stop_reason)
     return {"session": session, "stops": stops, "seen": client.seen, "status": process.returncode}
 
 

@@ -35,7 +35,7 @@ def main() -> int:
     """Run the command between the two copies."""
     folder, command = Path(sys.argv[1]), sys.argv[3:]
     folder.mkdir(parents=True, exist_ok=True)
-    agent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603  (what it is for)
+    agent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     if agent.stdin is None or agent.stdout is None:
         return 1
     to_agent = threading.Thread(
