@@ -5,7 +5,8 @@ fields, each a key and a value with a length of four bytes before it. Keys may r
 that a field can be added without a new version. The purpose of a greeting decides what follows it:
 
 * ``run``: the runner sends its stdin raw, and half-closes at its end. The daemon answers in *packets*: one byte of
-  kind, a length of four bytes, the payload. After an ``EXIT`` packet it closes.
+  kind, a length of four bytes, the payload. Before it closes of its own will it always sends ``EXIT``, 0 where the
+  agent's status is not known yet; a runner takes an end without one for a daemon that died.
 * ``control``: one line of JSON each way: ``{"request": …}``, then ``{"ok": true, …}`` or
   ``{"ok": false, "error": …, "hint": …}``.
 
@@ -356,13 +357,13 @@ def _number(digits: bytes) -> int:
 
 
 def _json_line(value: Mapping[str, Any]) -> bytes:
-    import json  # noqa: PLC0415  # the runner has no use for it
+    import json  # the runner has no use for it
 
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
 def _json_object(line: bytes) -> dict[str, Any]:
-    import json  # noqa: PLC0415  # the runner has no use for it
+    import json  # the runner has no use for it
 
     try:
         value = json.loads(line)

@@ -6,8 +6,6 @@ and ``/run/user/UID`` where it is ours. ``XDG_*`` never counts. The rule that mu
 standard library, and nothing slow, for the runner imports this module before its first byte.
 """
 
-# ruff: noqa: PTH  # pathlib would cost the runner more than everything else here
-
 from __future__ import annotations
 
 import os
@@ -40,7 +38,7 @@ def home(environ: Mapping[str, str], uid: int) -> str:
     named = environ.get("HOME", "")
     if named.startswith("/"):
         return named
-    import pwd  # noqa: PLC0415  # read only where the environment is bare
+    import pwd  # read only where the environment is bare
 
     try:
         return pwd.getpwuid(uid).pw_dir

@@ -1,0 +1,239 @@
+"""What an editor starts instead of its agent: carries bytes between the editor and the daemon, and nothing else.
+
+The rules that must not be broken here:
+
+1. Nothing runs unrecorded: without a daemon the editor is told why, and no agent starts.
+2. Nothing third-party, and little else, is imported before the first byte: an editor starts us for every conversation.
+3. What stands after ``--``, the directory and the environment are handed on as bytes, just as they came.
+4. Silent on stderr, unless it must exit with an error of its own: then one line. Some editors never read it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from acp_ledger import handshake, paths
+from acp_ledger.carry import STDERR, Carrier
+from acp_ledger.dial import NoDaemon, dial
+
+TYPE_CHECKING = False  # typing itself would cost more than everything else here
+if TYPE_CHECKING:
+    import _socket
+    import signal as _signal
+    from collections.abc import Mapping, Sequence
+else:
+    import _signal  # the module ``signal`` brings ``enum`` along
+
+USAGE = "acp-ledger-run [--agent NAME] [--label K=V]... [--socket PATH] [-- COMMAND [ARG]...]"
+HELP = f"""Usage: {USAGE}
+
+Starts COMMAND, an agent that speaks the Agent Client Protocol, through the acp-ledger daemon, which records it.
+Editors run this instead of the agent; everything after -- is handed on untouched.
+
+  --agent NAME    the agent's name in the record; without COMMAND, the [agents.NAME] of the daemon's configuration
+  --label K=V     a label for the record; may be given several times
+  --socket PATH   the daemon's socket, else $ACP_LEDGER_SOCKET__PATH, else the default one;
+                  a daemon is started unasked on the default one alone
+  --version       print the version
+  -h, --help      print this
+
+Exits with the agent's status (128+N after signal N), 126 or 127 where it cannot be started, 69 without a daemon.
+"""
+
+
+class UsageError(Exception):
+    """The command line is not one of ours; the text says how to mend it."""
+
+
+class Arguments:
+    """The command line, read."""
+
+    def __init__(self) -> None:
+        self.agent: str | None = None
+        self.labels: list[tuple[str, str]] = []
+        self.socket: str | None = None
+        self.command: list[str] = []
+        self.show: str | None = None
+
+
+def main(argv: Sequence[str] | None = None, *, daemon: Sequence[str] = ()) -> int:
+    """Run ``acp-ledger-run`` and give its exit status.
+
+    Args:
+        argv: The command line without the program's name; ``sys.argv`` where None.
+        daemon: What starts a daemon where none runs, if not this installation's own.
+    """
+    _hold_three_descriptors()
+    for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
+        _signal.signal(number, _leave)
+    try:
+        arguments = parse(sys.argv[1:] if argv is None else argv)
+    except UsageError as wrong:
+        from acp_ledger.refusal import complain
+
+        complain(f"{wrong}. Usage: {USAGE}")
+        return handshake.EXIT_USAGE
+    return _show(arguments.show) if arguments.show else _run(arguments, daemon)
+
+
+def _leave(*_: object) -> None:
+    os._exit(0)  # no agent runs yet
+
+
+def _run(arguments: Arguments, daemon: Sequence[str]) -> int:
+    try:
+        greeting = handshake.encode_greeting(_greeting(arguments))
+        carrier = Carrier(_connect(arguments.socket, os.environ, daemon), greeting)
+    except (NoDaemon, paths.PathError, handshake.HandshakeError, OSError) as failure:
+        from acp_ledger.refusal import refuse
+
+        return refuse(f"cannot record this session: {failure}")
+    try:
+        carrier.carry()
+    except handshake.HandshakeError as failure:
+        carrier.fatal = f"the daemon sent {failure}"
+    return _finish(carrier)
+
+
+def _finish(carrier: Carrier) -> int:
+    """Say what has to be said after the relay, and give the exit status."""
+    if carrier.leaving:
+        return carrier.status or 0
+    if carrier.status is not None and carrier.fatal is None:
+        return carrier.status
+    from acp_ledger.refusal import complain, refuse
+
+    sentence = carrier.fatal or "the daemon ended in the middle of this session. Look with: ledgerctl status"
+    if not carrier.spoken:
+        return refuse(sentence, heard=bytes(carrier.heard), status=carrier.status)
+    complain(sentence)
+    return handshake.EXIT_UNAVAILABLE if carrier.status is None else carrier.status
+
+
+def parse(argv: Sequence[str]) -> Arguments:
+    """Read a command line.
+
+    Raises:
+        UsageError: It is not one of ours.
+    """
+    found = Arguments()
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            found.command = rest
+            break
+        if word in {"-h", "--help", "--version"}:
+            found.show = word
+            return found
+        name, equals, value = word.partition("=")
+        if name not in {"--agent", "--label", "--socket"}:
+            raise UsageError(_unknown(word))
+        if not equals:
+            if not rest or rest[0] == "--":
+                raise UsageError(f"{name} needs a value")
+            value = rest.pop(0)
+        _take_option(found, name, value)
+    if not found.command and found.agent is None:
+        raise UsageError("no COMMAND after --, and no --agent that names one")
+    return found
+
+
+def _take_option(found: Arguments, name: str, value: str) -> None:
+    if not value:
+        raise UsageError(f"{name} needs a value that is not empty")
+    if name == "--agent":
+        found.agent = value
+    elif name == "--socket":
+        found.socket = value
+    else:
+        key, equals, text = value.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--label needs KEY=VALUE, not {value!r}")
+        found.labels.append((key, text))
+
+
+def _unknown(word: str) -> str:
+    if not word.startswith("-"):
+        return f"{word!r} is no option: put -- before the agent's command"
+    import difflib
+
+    near = difflib.get_close_matches(
+        word.partition("=")[0], ("--agent", "--label", "--socket", "--version", "--help"), 1
+    )
+    return f"unknown option {word}" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _show(what: str) -> int:
+    if what == "--version":
+        from importlib.metadata import version
+
+        sys.stdout.write(f"acp-ledger-run {version('acp-ledger')}\n")
+    else:
+        sys.stdout.write(HELP)
+    return 0
+
+
+def _greeting(arguments: Arguments) -> handshake.Greeting:
+    parent = os.getppid()
+    return handshake.Greeting(
+        handshake.PURPOSE_RUN,
+        argv=map(os.fsencode, arguments.command),
+        cwd=os.getcwdb(),
+        env=_environment(),
+        agent=None if arguments.agent is None else os.fsencode(arguments.agent),
+        labels=[(os.fsencode(key), os.fsencode(value)) for key, value in arguments.labels],
+        pid=os.getpid(),
+        ppid=parent,
+        parent_exe=_executable(parent),
+    )
+
+
+def _environment() -> dict[bytes, bytes]:
+    """Give the environment as the editor gave it: where there is no locale, the interpreter adds ``LC_CTYPE`` to it."""
+    try:
+        with open("/proc/self/environ", "rb", 0) as file:
+            entries = file.readall().split(b"\0")
+    except OSError:
+        return dict(os.environb)
+    found: dict[bytes, bytes] = {}
+    for entry in entries:
+        name, equals, value = entry.partition(b"=")
+        if equals and name:
+            found.setdefault(name, value)  # of a name given twice, getenv(3) reads the first
+    return found
+
+
+def _executable(pid: int) -> bytes | None:
+    try:
+        return os.readlink(b"/proc/%d/exe" % pid)
+    except OSError:
+        return None
+
+
+def _connect(flag: str | None, environ: Mapping[str, str], daemon: Sequence[str]) -> _socket.socket:
+    """Reach the daemon; on the default socket alone, start one where there is none."""
+    uid = os.getuid()
+    path, is_default = paths.chosen_socket(environ, uid, flag)
+    try:
+        return dial(path)
+    except NoDaemon as missing:
+        if not missing.absent:
+            raise
+        if not is_default:
+            raise NoDaemon(f"{missing}. Start one with: acp-ledgerd --socket {path}") from missing
+    from acp_ledger.spawn import start_daemon
+
+    try:
+        return start_daemon(path, environ, uid, daemon)
+    except NoDaemon as failure:
+        raise NoDaemon(f"{failure}. To see why, start it by hand: acp-ledgerd") from failure
+
+
+def _hold_three_descriptors() -> None:
+    """Fill a closed stdin, stdout or stderr, lest the socket to the daemon take its number."""
+    descriptor = os.open(os.devnull, os.O_RDWR)
+    while descriptor <= STDERR:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+    os.close(descriptor)
