@@ -1,0 +1,280 @@
+"""The lists: sessions, events, decisions, coverage.
+
+What must not be broken here: a list is one audit view, its columns unchanged, and what the list does not cover (kinds
+that were not recorded as steps, gaps, anomalies, questions without an answer) is said beside it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from acp_ledger.ctl.options import Command, Options, current_options
+from acp_ledger.ctl.reading import find, last_session, open_ledger
+from acp_ledger.ctl.render import Listing, draws, emit, note
+from acp_ledger.ctl.times import as_rfc3339, as_text
+from acp_ledger.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from sqlalchemy import Connection
+
+    from acp_ledger.store.queries import Filter
+
+SCREEN_ROWS: Final = 20
+"""How many rows a list shows on a terminal where `-n` does not say."""
+
+MOST_KINDS: Final = 8
+"""How many words of the wire a note names before it counts the rest."""
+
+_Decorated = TypeVar("_Decorated", bound="Callable[..., Any]")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the filters of a list say."""
+
+    lines: int | None
+    reverse: bool
+    grep: str | None
+    since: str | None
+    until: str | None
+    session: str | None
+    last: bool
+    agent: str | None
+    require_match: bool
+
+
+def list_filters(function: _Decorated) -> _Decorated:
+    """Add the filters that every list takes."""
+    options = (
+        click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the N newest rows."),
+        click.option("-r", "--reverse", is_flag=True, help="Newest first."),
+        click.option("-g", "--grep", metavar="REGEX", help="Only rows with a text this matches."),
+        click.option("-S", "--since", metavar="TIME", help="From this time on: RFC 3339, `2h`, `yesterday`."),
+        click.option("-U", "--until", metavar="TIME", help="Before this time."),
+        click.option("--session", metavar="ID", help="Only this session: its id or a unique beginning of it."),
+        click.option("--last", is_flag=True, help="Only the session opened last."),
+        click.option("--agent", metavar="NAME", help="Only this agent."),
+        click.option("--require-match", is_flag=True, help="Exit with 4 when nothing matches."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def _filter(connection: Connection, wanted: Wanted) -> Filter:
+    from acp_ledger.store.queries import Filter
+
+    every = Filter(agent=wanted.agent, since=_time(wanted.since), until=_time(wanted.until))
+    if wanted.last:
+        key = last_session(connection, wanted.agent)
+        return replace(every, transport_id=key.transport_id, session_id=key.session_id)
+    if wanted.session is None:
+        return every
+    found = find(connection, wanted.session, ("session", "transport"))
+    only = found[0].transport_id if len(found) == 1 else None
+    if found[0].kind == "transport":
+        return replace(every, transport_id=only)
+    return replace(every, transport_id=only, acp_session_id=found[0].id)
+
+
+def _time(word: str | None) -> str | None:
+    return None if word is None else as_rfc3339(word)
+
+
+def _pattern(wanted: Wanted) -> re.Pattern[str] | None:
+    try:
+        return None if wanted.grep is None else re.compile(wanted.grep)
+    except re.error as error:
+        raise UsageError(
+            f"-g {wanted.grep!r} is no regular expression: {error}", hint="quote it: -g 'npm.*test'"
+        ) from error
+
+
+def _limit(wanted: Wanted, options: Options) -> int | None:
+    """Give the number of rows: as typed, else one screen on a terminal, else all."""
+    if wanted.lines is not None:
+        return wanted.lines
+    return SCREEN_ROWS if draws(options) else None
+
+
+def _select(read: Callable[[Filter], Iterable[Any]], base: Filter, wanted: Wanted, limit: int | None) -> Iterator[Any]:
+    """Give the newest `limit` rows that match, oldest first unless reversed; without a limit they stream."""
+    pattern = _pattern(wanted)
+    backwards = wanted.reverse or limit is not None
+    # The ledger can count the rows only where it alone decides which of them match.
+    bound = limit if pattern is None else None
+    rows = (row for row in read(replace(base, reverse=backwards, limit=bound)) if _matches(row, pattern))
+    chosen = itertools.islice(rows, limit)
+    if backwards and not wanted.reverse:
+        return iter(list(chosen)[::-1])
+    return iter(chosen)
+
+
+def _matches(row: Iterable[object], pattern: re.Pattern[str] | None) -> bool:
+    return pattern is None or any(isinstance(value, str) and pattern.search(value) for value in row)
+
+
+def columns_of(row_type: type) -> tuple[str, ...]:
+    """Name the columns of a view by the fields of its row."""
+    return tuple(field.rstrip("_") for field in getattr(row_type, "_fields", ()))
+
+
+def _run(
+    name: str,
+    row_type: type,
+    read: Callable[[Connection, Filter], Iterable[Any]],
+    narrow: tuple[str, ...],
+    typed: dict[str, Any],
+    footer: Callable[[Connection, Filter, list[Any]], Iterable[str]],
+) -> int:
+    """Write a list and what must be said beside it; return the exit code."""
+    options, wanted = current_options(), Wanted(**typed)
+    with open_ledger(options) as connection:
+        base = _filter(connection, wanted)
+        limit = _limit(wanted, options)
+        seen: list[Any] = []
+        rows = _select(lambda chosen: read(connection, chosen), base, wanted, limit)
+        # Machine forms stream; beside a table stand notes, and notes need the rows.
+        kept = _keep(rows, seen) if options.output == "table" else rows
+        count = emit(Listing(name, columns_of(row_type), kept, narrow), options)
+        if options.output == "table" and options.columns != "help":
+            _say(footer(connection, base, seen), count, name, limit, options)
+    return ExitCode.NOTHING_MATCHED if wanted.require_match and count == 0 else ExitCode.OK
+
+
+def _keep(rows: Iterable[Any], seen: list[Any]) -> Iterator[Any]:
+    for row in rows:
+        seen.append(row)
+        yield row
+
+
+def _say(notes: Iterable[str], count: int, name: str, limit: int | None, options: Options) -> None:
+    more = f"; the newest {limit} at most, -n shows more" if limit is not None and count == limit else ""
+    note(f"{count:,} {name}{more}", options)
+    for text in notes:
+        note(text, options)
+
+
+def uncovered(connection: Connection, base: Filter, rows: list[Any]) -> Iterator[str]:
+    """Say what the sessions of `rows` hold that is no step, and what an auditor must know about them."""
+    from acp_ledger.store import queries
+
+    transports = sorted({row.transport_id for row in rows})
+    filters = [replace(base, transport_id=one) for one in transports] if len(transports) <= SCREEN_ROWS else [base]
+    counts: dict[str, int] = {}
+    anomalies = gaps = 0
+    for chosen in filters:
+        for row in queries.coverage(connection, chosen):
+            if row.recorded_as != "step":
+                counts[row.word] = counts.get(row.word, 0) + row.count
+        anomalies += sum(1 for _ in queries.anomalies(connection, chosen))
+        gaps += sum(1 for _ in queries.gaps(connection, chosen))
+    if counts:
+        yield f"not recorded as steps: {counted_words(counts)} (ledgerctl coverage)"
+    yield f"anomalies: {anomalies:,}; declared gaps: {gaps:,}"
+
+
+def counted_words(counts: dict[str, int]) -> str:
+    """Name the most frequent words with their counts, and how many more there are."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    named = ", ".join(f"{count:,} {word}" for word, count in ordered[:MOST_KINDS])
+    rest = sum(count for _, count in ordered[MOST_KINDS:])
+    return f"{named}, and {rest:,} of {len(ordered) - MOST_KINDS:,} more kinds" if rest else named
+
+
+def _nothing(_connection: Connection, _base: Filter, _rows: list[Any]) -> Iterator[str]:
+    return iter(())
+
+
+def _open_questions(_connection: Connection, _base: Filter, rows: list[Any]) -> Iterator[str]:
+    for outcome in ("open", "unanswered"):
+        count = sum(1 for row in rows if row.outcome == outcome)
+        if count:
+            yield f"{count:,} {outcome}"
+    yield "asked and decided: when the daemon read the line; the answer was sent after its row was committed"
+
+
+@click.command(
+    cls=Command,
+    examples=("ledgerctl sessions -n 5", "ledgerctl sessions -S yesterday --agent claude -o json"),
+)
+@list_filters
+def sessions(**typed: Any) -> int:
+    """List sessions: one row of `audit_sessions` each, oldest first."""
+    from acp_ledger.store import answers, queries
+
+    narrow = ("acp_session_id", "agent", "first_at", "turns", "tool_calls", "questions", "allowed", "last_outcome")
+    return _run("sessions", answers.Session, queries.sessions, narrow, typed, uncovered)
+
+
+@click.command(
+    cls=Command,
+    examples=("ledgerctl events --last", "ledgerctl events --session 01k5 -g request_permission -o jsonl"),
+)
+@list_filters
+def events(**typed: Any) -> int:
+    """List every line and every event of a transport in the order of their numbers."""
+    from acp_ledger.store import answers
+
+    narrow = ("frame_seq", "at", "event", "direction", "kind", "method", "session_update", "byte_count", "detail")
+    return _run("events", answers.LedgerEvent, _events, narrow, typed, uncovered)
+
+
+def _events(connection: Connection, chosen: Filter) -> Iterator[Any]:
+    """Read lines and events with their times as the views write them."""
+    from acp_ledger.store import queries
+
+    timed = chosen.since is not None or chosen.until is not None
+    # These rows have no time to narrow by in the ledger, so it cannot count them either.
+    row: Any
+    for row in queries.events(connection, replace(chosen, limit=None) if timed else chosen):
+        at = as_text(row.at)
+        if _within(at, chosen):
+            yield row._replace(at=at)
+
+
+def _within(at: str, chosen: Filter) -> bool:
+    return (chosen.since is None or at >= chosen.since) and (chosen.until is None or at < chosen.until)
+
+
+@click.command(
+    cls=Command,
+    examples=("ledgerctl decisions -r -n 10", "ledgerctl decisions -g reject -o csv > answers.csv"),
+)
+@list_filters
+def decisions(**typed: Any) -> int:
+    """List permission questions and their answers: one row of `audit_decisions` each."""
+    from acp_ledger.store import answers, queries
+
+    narrow = (
+        "asked_at",
+        "tool_call_id",
+        "tool_kind",
+        "detail",
+        "outcome",
+        "option_kind",
+        "effect",
+        "decided_by",
+        "waited_ms",
+    )
+    return _run("decisions", answers.Decision, queries.decisions, narrow, typed, _open_questions)
+
+
+@click.command(
+    cls=Command,
+    examples=("ledgerctl coverage --last", "ledgerctl coverage -g 'frame only' -o csv"),
+)
+@list_filters
+def coverage(**typed: Any) -> int:
+    """List what became of every word of the wire: a step, text that was kept, or the frame alone."""
+    from acp_ledger.store import answers, queries
+
+    narrow = ("transport_id", "direction", "word", "recorded_as", "count", "replayed")
+    return _run("coverage", answers.Coverage, queries.coverage, narrow, typed, _nothing)

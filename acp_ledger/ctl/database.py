@@ -1,0 +1,91 @@
+"""`ledgerctl sql` and `ledgerctl db`: the database under the ledger, read-only, and its schema.
+
+What must not be broken here: `sql` can read and do nothing else, is bounded, and says when it cut something; `upgrade`
+alone changes a schema, and never beside a running daemon.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from acp_ledger.ctl.options import Command, Entry, LazyGroup, current_options
+from acp_ledger.ctl.reading import ledger_url
+from acp_ledger.ctl.render import Listing, emit
+from acp_ledger.ctl.text import escape
+from acp_ledger.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+STATEMENT_BYTES: Final = 1 << 20
+"""A longer statement is no question of a person."""
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "ledgerctl sql 'SELECT outcome, count(*) FROM audit_turns GROUP BY outcome'",
+        "ledgerctl sql - -o csv < question.sql",
+    ),
+)
+@click.argument("statement")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop it after this long (30).")
+@click.option("--rows", type=click.IntRange(min=1), help="Most rows to show (10,000).")
+@click.option("--bytes", "total_bytes", type=click.IntRange(min=1), help="Most bytes of values to show (64 MiB).")
+def sql(statement: str, seconds: float | None, rows: int | None, total_bytes: int | None) -> int:
+    """Run one read-only SQL statement on the ledger; `-` reads it from stdin.
+
+    The audit views are the contract: audit_transports, audit_sessions, audit_turns, audit_tool_calls,
+    audit_decisions, audit_coverage, audit_timeline, audit_anomalies. Exits with 3 when the answer was cut.
+    """
+    from acp_ledger.store.readonly import Limits, run_statement
+
+    options = current_options()
+    usual = Limits()
+    limits = Limits(
+        seconds=seconds or usual.seconds, rows=rows or usual.rows, total_bytes=total_bytes or usual.total_bytes
+    )
+    answer = run_statement(ledger_url(options), _statement(statement), limits)
+    emit(Listing("sql", _distinct(answer.columns), answer.rows), options)
+    for cut in answer.cut:
+        sys.stderr.write(f"incomplete: {escape(cut)}\n")
+    return ExitCode.INCOMPLETE if answer.cut else ExitCode.OK
+
+
+def _statement(given: str) -> str:
+    if given != "-":
+        return given
+    read = sys.stdin.read(STATEMENT_BYTES + 1)
+    if len(read) > STATEMENT_BYTES:
+        raise UsageError(f"the statement on stdin is over {STATEMENT_BYTES:,} characters", hint="send one statement")
+    return read
+
+
+def _distinct(names: Iterable[str]) -> tuple[str, ...]:
+    """Give every column a name of its own, for a JSON object holds one of each."""
+    chosen: list[str] = []
+    for name in names:
+        count, candidate = 1, name
+        while candidate in chosen:
+            count += 1
+            candidate = f"{name}_{count}"
+        chosen.append(candidate)
+    return tuple(chosen)
+
+
+_HERE: Final = "acp_ledger.ctl.database"
+db = LazyGroup(
+    "db",
+    help="Look at the ledger's schema, or bring it up to date.",
+    entries={
+        "Commands": {
+            "current": Entry(f"{_HERE}:current", "Show the schema revision of this ledger and of this program"),
+            "check": Entry(f"{_HERE}:check", "Exit with 13 unless the schema is the one this program writes"),
+            "upgrade": Entry(f"{_HERE}:upgrade", "Bring the schema up to date; the daemon must be stopped"),
+        },
+    },
+    examples=("ledgerctl db current", "ledgerctl db check && systemctl --user start acp-ledger"),
+)

@@ -1,0 +1,139 @@
+"""Finding and opening the ledger that a command reads, and turning the ids that people type into rows.
+
+What must not be broken here: reading needs no daemon and changes nothing, and an id that could mean two things is never
+guessed: the candidates are listed.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from acp_ledger import paths
+from acp_ledger.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import Connection
+
+    from acp_ledger.ctl.options import Options
+    from acp_ledger.settings import Settings
+    from acp_ledger.store.answers import Match
+
+SHORTEST_PREFIX: Final = 4
+_SETTINGS: Final = "ACP_LEDGER_"
+
+
+class NothingFoundError(UsageError):
+    """No row has this id."""
+
+
+class SessionKey(NamedTuple):
+    """A session of the ledger."""
+
+    transport_id: int
+    session_id: int
+
+
+def settings_of(options: Options) -> Settings:
+    """Load the settings as the daemon would."""
+    from acp_ledger.settings import load
+
+    overrides = {"database.url": as_url(options.ledger)} if options.ledger else {}
+    return load(_config_file(options), overrides)
+
+
+def ledger_url(options: Options) -> str:
+    """Give the ledger's URL: the flag, else the settings; nothing is imported for the default one."""
+    if options.ledger:
+        return as_url(options.ledger)
+    if options.config is None and not _is_configured():
+        return paths.default_ledger_url(os.environ, os.getuid())
+    return settings_of(options).database.url.text
+
+
+def as_url(text: str) -> str:
+    """Take a database URL as it is, and a path as that of an SQLite file.
+
+    Raises:
+        UsageError: It is no address of a ledger.
+    """
+    from acp_ledger.ledger_url import LedgerUrl
+
+    try:
+        return LedgerUrl.parse(text if "://" in text else f"sqlite:///{text}").text
+    except ValueError as error:
+        raise UsageError(f"-L {text}: {error}", hint="name a file, or write postgresql://user@host/database") from error
+
+
+def _config_file(options: Options) -> Path | None:
+    return Path(options.config) if options.config else None
+
+
+def _is_configured() -> bool:
+    """Tell whether a file or the environment sets anything; importing the settings costs 250 ms."""
+    named = any(name.startswith(_SETTINGS) for name in os.environ)
+    return named or any(Path(file).exists() for file in paths.config_files(os.environ, os.getuid()))
+
+
+@contextmanager
+def open_ledger(options: Options) -> Iterator[Connection]:
+    """Open the ledger for reading only."""
+    from acp_ledger.store import engine
+
+    reader = engine.open_reader(ledger_url(options))
+    try:
+        with reader.connect() as connection:
+            yield connection
+    finally:
+        reader.dispose()
+
+
+def find(connection: Connection, text: str, kinds: Sequence[str]) -> list[Match]:
+    """Find what an id, or a unique beginning of at least four characters, means.
+
+    Exact matches win over beginnings. Several matches are given back only when they are the same id on several
+    transports, newest last.
+
+    Raises:
+        NothingFoundError: There is none.
+        UsageError: It may mean different things; they are listed.
+    """
+    from acp_ledger.store import queries
+
+    transport, slash, rest = text.partition("/")
+    qualified = bool(slash) and transport.isdigit()
+    wanted = rest if qualified else text
+    found = [match for match in queries.resolve(connection, wanted) if match.kind in kinds]
+    if qualified:
+        found = [match for match in found if match.transport_id == int(transport)]
+    exact = [match for match in found if match.id == wanted]
+    if not exact and len(wanted) < SHORTEST_PREFIX:
+        found = []
+    return _unambiguous(text, exact or found, kinds)
+
+
+def _unambiguous(text: str, found: list[Match], kinds: Sequence[str]) -> list[Match]:
+    if not found:
+        raise NothingFoundError(f"no {' or '.join(kinds)} {text!r} in this ledger", hint="ledgerctl sessions")
+    if len({(match.kind, match.id) for match in found}) > 1:
+        listed = ", ".join(f"{match.kind} {match.transport_id}/{match.id}" for match in found[:10])
+        raise UsageError(f"{text!r} may mean {len(found)} things: {listed}", hint="write more of the id")
+    return found
+
+
+def last_session(connection: Connection, agent: str | None) -> SessionKey:
+    """Give the session that was opened last, of an agent if one is named.
+
+    Raises:
+        NothingFoundError: There is none.
+    """
+    from acp_ledger.store import queries
+
+    wanted = queries.Filter(agent=agent, limit=1, reverse=True)
+    for row in queries.sessions(connection, wanted):
+        return SessionKey(row.transport_id, row.session_id)
+    raise NothingFoundError("there is no session yet", hint="ledgerctl demo")

@@ -1,0 +1,57 @@
+"""What a stored word is called on a screen for people.
+
+What must not be broken here: only `end_turn` is ever called completed, an unknown word claims the least and is shown as
+the agent wrote it, and no silence is shown as an answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from acp_ledger.ctl.text import escape
+
+if TYPE_CHECKING:
+    from acp_ledger.store.answers import Decision, ToolCall, Turn
+
+_OUTCOMES: Final = {
+    "completed": "completed",
+    "refused": "refused",
+    "cancelled": "cancelled",
+    "auth_required": "auth required",
+    "stream_ended": "agent closed its output",
+    "transport_failed": "transport failed",
+    "interrupted": "interrupted (the daemon died)",
+}
+
+
+def outcome_words(turn: Turn) -> str:
+    """Say how a turn ended; `running` while nothing says that it did."""
+    if turn.outcome is None:
+        return "running"
+    if turn.outcome == "truncated":
+        return f"stopped short ({escape(turn.stop_reason or '')})"
+    if turn.outcome == "failed":
+        return f"failed (error {turn.error_code})"
+    if turn.outcome == "protocol_error":
+        return f'unknown: "{escape(turn.stop_reason)}"' if turn.stop_reason else "unknown: no stop reason"
+    return _OUTCOMES.get(turn.outcome, f'unknown: "{escape(turn.outcome)}"')
+
+
+def status_words(call: ToolCall) -> str:
+    """Say how far a tool call went, by the agent's own word; a word we do not know counts as `pending`."""
+    return step_words(call.status, call.status_raw)
+
+
+def step_words(status: str, raw: str | None) -> str:
+    """Say a status; the agent's word stands beside ours where they differ."""
+    return status if raw is None or raw == status else f'{status} ("{escape(raw)}")'
+
+
+def answer_words(decision: Decision) -> str:
+    """Say what became of a question."""
+    if decision.outcome != "selected":
+        return {"open": "open: no answer yet", "unanswered": "unanswered"}.get(
+            decision.outcome, escape(decision.outcome)
+        )
+    kind = escape(decision.option_kind) if decision.option_kind else "(not offered)"
+    return f"{kind} ({decision.effect}), by {decision.decided_by}"
