@@ -193,9 +193,9 @@ class Settings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],  # noqa: ARG003  # the signature is the library's
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # likewise
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # likewise
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # likewise
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Take what `load` merged, and nothing from anywhere else."""
         return (init_settings,)
