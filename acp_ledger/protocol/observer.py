@@ -1,0 +1,323 @@
+"""One connection, observed: lines and events in, numbered entries out.
+
+What must not be broken here: every line and every event becomes exactly one entry under the next number, whatever is
+in it (an `initialize` result that settles the revision brings a second one, `negotiated`); nothing here raises, waits,
+or reads a clock; and what comes out follows from the stored bytes and the events alone, for the verifier calls this
+same module with them and compares every derived row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from acp_ledger.protocol.answers import Settlement, answered, reply_of
+from acp_ledger.protocol.connection import OTHER_WAY, Connection
+from acp_ledger.protocol.draft import Draft, Given
+from acp_ledger.protocol.endings import happened
+from acp_ledger.protocol.envelope import DEFAULT_PARSE_BYTES, Envelope, identity, parse, text_of
+from acp_ledger.protocol.exchange import ANOMALY_OF_ASKED, ANOMALY_OF_VERDICT, Asked, Match, Request
+from acp_ledger.protocol.records import (
+    TO_CLIENT,
+    BodyState,
+    Delivery,
+    Direction,
+    Entry,
+    Event,
+    EventKind,
+    Frame,
+    Origin,
+)
+from acp_ledger.protocol.redaction import redact
+from acp_ledger.protocol.requests import (
+    Arrival,
+    Asking,
+    Subject,
+    abandoned,
+    cancel_requested,
+    is_request,
+    requested,
+    weight_of,
+)
+from acp_ledger.protocol.revisions import reading_of
+from acp_ledger.protocol.transcript import DEFAULT_TEXT_BYTES
+from acp_ledger.protocol.updates import update
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from acp_ledger.protocol.sessions import SessionState
+    from acp_ledger.protocol.v1 import Fields
+
+
+class OpenRequest(NamedTuple):
+    """A request that was not answered yet. `id_token` is the raw JSON token, to be written into an answer as it is."""
+
+    id_token: str
+    method: str
+    frame_seq: int
+
+
+class Observer:
+    """The observer of one transport.
+
+    `parse_bytes` and `text_bytes` are limits in bytes, fixed when the transport opens: another value gives other rows.
+    """
+
+    def __init__(self, *, parse_bytes: int = DEFAULT_PARSE_BYTES, text_bytes: int = DEFAULT_TEXT_BYTES) -> None:
+        self._parse_bytes = parse_bytes
+        self._connection = Connection(text_bytes)
+        self._seq = 0
+
+    @property
+    def next_seq(self) -> int:
+        """The number the next entry takes."""
+        return self._seq + 1
+
+    @property
+    def revision(self) -> str:
+        """The protocol revision the next line is read under."""
+        return self._connection.reading.revision
+
+    def open_requests(self, direction: Direction) -> tuple[OpenRequest, ...]:
+        """The requests sent in that direction that wait for their answer, in the order of asking."""
+        waiting = self._connection.asked[direction].waiting()
+        return tuple(OpenRequest(one.id_token, one.method, one.frame_seq) for one in waiting)
+
+    def line(
+        self,
+        direction: Direction,
+        body: bytes,
+        at: int,
+        *,
+        terminated: bool = True,
+        origin: Origin = "peer",
+        delivery: Delivery = "forward",
+        byte_count: int | None = None,
+        body_state: BodyState | None = None,
+        marks: Sequence[Given] = (),
+    ) -> tuple[Entry, ...]:
+        """Observe one line, given without its newline, read at `at` (UTC microseconds).
+
+        A line that was stored before comes with its `body_state` and its `byte_count`, the length it was read with:
+        it is mapped as it is. A line without a `body_state` is searched for secrets first.
+        """
+        envelope = parse(body, parse_bytes=self._parse_bytes)
+        if byte_count is None:
+            byte_count = len(body)
+        if body_state is None:
+            body_state = "exact"
+            kept = redact(body, envelope, self._answered_method(direction, envelope))
+            if kept is not body:
+                body, body_state = kept, "redacted"
+                envelope = parse(body, parse_bytes=self._parse_bytes)
+        draft = self._draft(at)
+        settlement = _READERS[envelope.kind](self, draft, direction, envelope, origin, delivery)
+        for class_, detail in envelope.anomalies:
+            draft.anomaly(class_, detail)
+        for field in draft.wrong:
+            draft.anomaly("wrong_type", field)
+        draft.given(marks)
+        frame = Frame(
+            draft.seq,
+            draft.revision,
+            draft.session_id,
+            draft.turn_id,
+            direction,
+            origin,
+            delivery,
+            envelope.kind,
+            draft.method,
+            None if envelope.id_token is None else identity(envelope.id_token),
+            draft.phase,
+            draft.update_sequence,
+            draft.session_update,
+            "observed" if draft.observed else "not_recorded",
+            at,
+            byte_count,
+            terminated,
+            body_state,
+        )
+        entry = Entry(frame, tuple(draft.rows), body)
+        return (entry,) if settlement is None else (entry, self._negotiated(settlement, at))
+
+    def oversize(
+        self, direction: Direction, at: int, *, length: int, prefix_digest: str, marks: Sequence[Given] = ()
+    ) -> tuple[Entry, ...]:
+        """Observe a line past the line limit: its length so far, and the digest of the prefix that was read.
+
+        Its body is absent and it is withheld, for it ends its transport.
+        """
+        draft = self._draft(at)
+        draft.anomaly("oversize", prefix_digest)
+        draft.given(marks)
+        frame = Frame(
+            frame_seq=draft.seq,
+            protocol_revision=draft.revision,
+            session_id=None,
+            turn_id=None,
+            direction=direction,
+            origin="peer",
+            delivery="withhold",
+            kind="opaque",
+            method=None,
+            rpc_id=None,
+            phase=self._connection.sessions.phase(None),
+            update_sequence=None,
+            session_update=None,
+            disposition="not_recorded",
+            received_at=at,
+            byte_count=length,
+            terminated=False,
+            body_state="absent",
+        )
+        return (Entry(frame, tuple(draft.rows), None),)
+
+    def event(self, kind: EventKind, at: int, *, marks: Sequence[Given] = (), **fields: Any) -> tuple[Entry, ...]:
+        """Observe an event at `at` (UTC microseconds), with the columns of `records.Event` that it tells.
+
+        `negotiated` is not given: it comes by itself behind the line that settles the revision.
+        """
+        draft = self._draft(at)
+        event = Event(draft.seq, draft.revision, kind, at, **fields)
+        happened(self._connection, draft, event)
+        draft.given(marks)
+        return (Entry(event, tuple(draft.rows), None),)
+
+    def _draft(self, at: int) -> Draft:
+        self._seq += 1
+        return Draft(self._seq, self._connection.reading.revision, at)
+
+    def _answered_method(self, direction: Direction, envelope: Envelope) -> str | None:
+        key = envelope.answers
+        request = None if key is None else self._connection.asked[OTHER_WAY[direction]].peek(key)
+        return None if request is None else request.method
+
+    def _negotiated(self, settled: Settlement, at: int) -> Entry:
+        """Read the connection from here on as was settled, and tell so."""
+        self._connection.settled = True
+        self._connection.reading = reading_of(settled.version)
+        draft = self._draft(at)
+        event = Event(
+            draft.seq,
+            draft.revision,
+            "negotiated",
+            at,
+            requested_version=settled.asked.version,
+            version=str(settled.version),
+            client_name=settled.asked.client_name,
+            client_version=settled.asked.client_version,
+            agent_name=settled.agent_name,
+            agent_version=settled.agent_version,
+        )
+        return Entry(event, (), None)
+
+    def _read_call(
+        self, draft: Draft, direction: Direction, envelope: Envelope, _origin: Origin, delivery: Delivery
+    ) -> None:
+        """A request or a notification."""
+        connection = self._connection
+        method = envelope.method or ""
+        draft.method = identity(method)
+        params: Fields = envelope.params if isinstance(envelope.params, dict) else {}
+        is_update = direction == TO_CLIENT and method == "session/update"
+        session = self._session(draft, params, update=is_update)
+        if envelope.kind == "request":
+            if is_update:
+                draft.anomaly("unexpected_id", method)
+            arrival = Arrival(method, params, session, delivery == "forward", envelope.parsed)
+            subject = requested(connection, draft, direction, arrival)
+            self._await_answer(draft, direction, envelope, subject, session)
+        elif is_update:
+            update(connection, draft, params, session, delivery)
+        elif method == "$/cancel_request":
+            cancel_requested(connection, draft, direction, params)
+        elif is_request(direction, method):
+            draft.anomaly("missing_id", method)
+
+    def _session(self, draft: Draft, params: Fields, *, update: bool) -> SessionState | None:
+        """The session a frame names, with what it says about phase and turn."""
+        sessions = self._connection.sessions
+        named = text_of(params, "sessionId", draft.wrong)
+        session = None if named is None else sessions.see(named, draft, update=update)
+        if session is not None:
+            draft.session_id = session.number
+            if len(session.turns) == 1:
+                draft.turn_id = session.turns[0].turn_id
+        draft.phase = sessions.phase(session)
+        return session
+
+    def _await_answer(
+        self,
+        draft: Draft,
+        direction: Direction,
+        envelope: Envelope,
+        subject: Subject | None,
+        session: SessionState | None,
+    ) -> None:
+        request = Request(
+            id_token=envelope.id_token or "",
+            method=draft.method or "",
+            frame_seq=draft.seq,
+            session_id=draft.session_id,
+            turn_id=draft.turn_id,
+            subject=subject,
+            weight=weight_of(subject),
+        )
+        asked: Asked = "untracked"
+        first: int | None = None
+        if envelope.id_key is not None:
+            asked, first = self._connection.asked[direction].ask(envelope.id_key, request)
+        if asked == "untracked":
+            abandoned(self._connection, subject, session)
+        anomaly = ANOMALY_OF_ASKED[asked]
+        if anomaly is not None:
+            draft.anomaly(anomaly, "waiting requests" if asked == "untracked" else None, first)
+
+    def _read_answer(
+        self, draft: Draft, direction: Direction, envelope: Envelope, origin: Origin, delivery: Delivery
+    ) -> Settlement | None:
+        """A response. One that is withheld settles nothing: the answer that is heard instead will."""
+        connection = self._connection
+        exchange = connection.asked[OTHER_WAY[direction]]
+        key = envelope.answers
+        request = None if key is None else exchange.peek(key)
+        if request is not None:
+            self._about(draft, request)
+            if delivery == "withhold":
+                return None
+        else:
+            draft.phase = connection.sessions.phase(None)
+        match = Match("orphan") if key is None else exchange.answer(key, draft.seq)
+        anomaly = ANOMALY_OF_VERDICT[match.verdict]
+        if anomaly is not None:
+            draft.anomaly(anomaly, None, match.related)
+        if match.request is None:
+            return None
+        return answered(connection, draft, match.request, reply_of(envelope, origin, shared=match.verdict == "shared"))
+
+    def _about(self, draft: Draft, request: Request) -> None:
+        """A response is about what its request was about."""
+        sessions = self._connection.sessions
+        draft.method = request.method
+        draft.session_id, draft.turn_id = request.session_id, request.turn_id
+        draft.phase = sessions.phase(sessions.numbered(request.session_id))
+
+    def _read_opaque(
+        self, draft: Draft, direction: Direction, envelope: Envelope, _origin: Origin, _delivery: Delivery
+    ) -> None:
+        """A line nobody can classify; every question that it may have answered is named."""
+        draft.phase = self._connection.sessions.phase(None)
+        draft.method = None if envelope.method is None else identity(envelope.method)
+        exchange = self._connection.asked[OTHER_WAY[direction]]
+        for key in envelope.possible_answers:
+            request = exchange.peek(key)
+            if request is not None and isinstance(request.subject, Asking):
+                draft.anomaly("ambiguous_answer", None, request.frame_seq)
+
+
+_READERS: Final = {
+    "request": Observer._read_call,
+    "notification": Observer._read_call,
+    "response": Observer._read_answer,
+    "opaque": Observer._read_opaque,
+}

@@ -1,0 +1,177 @@
+"""Messages joined from their chunks.
+
+What must not be broken here: nothing is put between two chunks and nothing is left out of a message that is not told
+as `truncated`. Chunks with the same id are one message; a chunk without id continues the open message of its stream;
+a message ends at another id, where its turn ends, or where the transport ends. A block that is not text opens and ends
+nothing and counts as no bytes; where it belongs to the open message, its frame is that message's last.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from acp_ledger.protocol.envelope import projection
+
+Stream: TypeAlias = Literal["agent", "thought", "user"]
+
+DEFAULT_TEXT_BYTES: Final = 1024 * 1024
+"""UTF-8 bytes of a message that are kept; the rest is counted and the message says `truncated`."""
+
+OPEN_MESSAGES: Final = 8
+"""How many messages of full size all open messages of a transport may hold between them."""
+
+_COMPACT_PARTS: Final = 256
+_SURROGATES: Final = range(0xD800, 0xE000)
+
+
+class Joined(NamedTuple):
+    """A message that has ended: the columns of `messages` behind its session."""
+
+    session_id: int
+    turn_id: int | None
+    stream: Stream
+    message_id: str | None
+    truncated: bool
+    text: str
+    text_bytes: int
+    first_frame: int
+    last_frame: int
+    lossy: bool
+
+
+class _Open:
+    """A message that chunks still join."""
+
+    __slots__ = (
+        "first_frame",
+        "kept",
+        "last_frame",
+        "message_id",
+        "parts",
+        "split",
+        "stream",
+        "total",
+        "truncated",
+        "turn_id",
+    )
+
+    def __init__(self, stream: Stream, message_id: str | None, turn_id: int | None, frame_seq: int) -> None:
+        self.stream: Stream = stream
+        self.message_id = message_id
+        self.turn_id = turn_id
+        self.first_frame = self.last_frame = frame_seq
+        self.parts: list[str] = []
+        self.kept = self.total = 0
+        self.truncated = False
+        self.split = False  # the text so far ends with the first half of a surrogate pair
+
+
+class Transcript:
+    """The open messages of a transport: one per session and stream."""
+
+    __slots__ = ("_budget", "_held", "_open", "_text_bytes")
+
+    def __init__(self, text_bytes: int = DEFAULT_TEXT_BYTES) -> None:
+        self._text_bytes = text_bytes
+        self._budget = text_bytes * OPEN_MESSAGES
+        self._held = 0
+        self._open: dict[int, dict[Stream, _Open]] = {}
+
+    def chunk(
+        self,
+        session_id: int,
+        stream: Stream,
+        message_id: str | None,
+        text: str | None,
+        turn_id: int | None,
+        frame_seq: int,
+    ) -> Joined | None:
+        """Join a chunk (`text` None: a block that is not text); the message that it ended, if it ended one."""
+        streams = self._open.get(session_id)
+        if streams is None:
+            streams = self._open[session_id] = {}
+        message = streams.get(stream)
+        same = message is not None and (message_id is None or message.message_id == message_id)
+        if text is None:
+            if message is not None and same:
+                message.last_frame = frame_seq
+            return None
+        ended = None
+        if message is None or not same:
+            ended = None if message is None else self._joined(session_id, message)
+            message = streams[stream] = _Open(stream, message_id, turn_id, frame_seq)
+        message.last_frame = frame_seq
+        if text:
+            self._append(message, text)
+        return ended
+
+    def end(self, session_id: int) -> list[Joined]:
+        """End the open messages of a session."""
+        streams = self._open.pop(session_id, None)
+        return [self._joined(session_id, message) for message in streams.values()] if streams else []
+
+    def end_all(self) -> list[Joined]:
+        """End every open message, sessions in the order of their numbers."""
+        return [joined for session_id in sorted(self._open) for joined in self.end(session_id)]
+
+    def _append(self, message: _Open, text: str) -> None:
+        size = len(text) if text.isascii() else _utf8_size(text)
+        if message.split and "\udc00" <= text[0] <= "\udfff":
+            size -= 2  # two halves of three bytes each are one character of four
+        message.split = "\ud800" <= text[-1] <= "\udbff"
+        message.total += size
+        if message.truncated:
+            return
+        room = min(self._text_bytes - message.kept, self._budget - self._held)
+        if size > room:
+            message.truncated = True
+            text = _prefix(text, room)
+            size = _utf8_size(text)
+        message.kept += size
+        self._held += size
+        message.parts.append(text)
+        if len(message.parts) >= _COMPACT_PARTS:
+            message.parts[:] = ["".join(message.parts)]
+
+    def _joined(self, session_id: int, message: _Open) -> Joined:
+        self._held -= message.kept
+        text, lossy = projection(_rejoined("".join(message.parts)))
+        return Joined(
+            session_id=session_id,
+            turn_id=message.turn_id,
+            stream=message.stream,
+            message_id=message.message_id,
+            truncated=message.truncated,
+            text=text,
+            text_bytes=message.total,
+            first_frame=message.first_frame,
+            last_frame=message.last_frame,
+            lossy=lossy,
+        )
+
+
+def _utf8_size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _prefix(text: str, size: int) -> str:
+    """As many whole characters of a text as fit into `size` UTF-8 bytes."""
+    if size <= 0:
+        return ""
+    cut = text.encode("utf-8", "surrogatepass")[:size]
+    while True:
+        try:
+            return cut.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            cut = cut[: error.start]
+
+
+def _rejoined(text: str) -> str:
+    """The text with every surrogate pair as the one character it stands for; lone halves stay as they are."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return text

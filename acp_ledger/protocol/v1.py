@@ -1,0 +1,354 @@
+"""ACP v1, read: what an update, a question, an answer or a prompt says, as plain facts.
+
+Written against version 1 of the protocol, in the fourteen update kinds its schema names (SDK 2.4.0) and any other.
+
+What must not be broken here: a mapping never fails and never returns nothing. An update becomes a step, or is named
+as not recorded in the wire's own spelling. An id is never invented, a status claims the least, and of an answer
+nothing is guessed. A field of the wrong JSON type reads as absent and is added to `wrong`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from acp_ledger.protocol.envelope import array_of, identity, integer_of, object_of, text_of
+from acp_ledger.protocol.outcome import error_words
+from acp_ledger.protocol.text import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from acp_ledger.protocol.records import DecisionOutcome, Effect
+    from acp_ledger.protocol.transcript import Stream
+
+REVISION: Final = "acp/v1"
+
+Fields: TypeAlias = dict[str, Any]
+
+UPDATE_KINDS: Final = (
+    "user_message_chunk",
+    "agent_message_chunk",
+    "agent_thought_chunk",
+    "tool_call",
+    "tool_call_update",
+    "plan",
+    "available_commands_update",
+    "current_mode_update",
+    "config_option_update",
+    "session_info_update",
+    "usage_update",
+    "notice",
+    "compaction_update",
+    "compaction_summary_chunk",
+)
+"""The kinds of ACP v1's schema. Kinds outside it occur and are named all the same."""
+
+STATE_KINDS: Final = frozenset(
+    {
+        "available_commands_update",
+        "current_mode_update",
+        "config_option_update",
+        "session_info_update",
+        "usage_update",
+        "notice",
+        "state_update",
+    }
+)
+"""Kinds that tell how things stand now, even while a conversation is replayed."""
+
+STREAMS: Final[dict[str, Stream]] = {
+    "agent_message_chunk": "agent",
+    "agent_thought_chunk": "thought",
+    "user_message_chunk": "user",
+}
+"""Kinds whose text is joined into messages."""
+
+STATUSES: Final = frozenset({"pending", "in_progress", "completed", "failed"})
+ENDED_STATUSES: Final = frozenset({"completed", "failed"})
+
+LISTED: Final = 1_000
+"""Options, locations, modes and content blocks of one line that become rows or words; the line itself has them all."""
+
+
+class Location(NamedTuple):
+    """A path that a tool call names, and the line in it."""
+
+    path: str
+    line: int | None
+    lossy: bool
+
+
+class Prompted(NamedTuple):
+    """The user's words, arriving as a chunk; `detail` is the update's title."""
+
+    detail: str | None
+    lossy: bool
+
+
+class ToolCall(NamedTuple):
+    """A step of a tool call, under the agent's own id."""
+
+    tool_call_id: str
+    status: str
+    status_raw: str | None
+    kind: str | None
+    name: str | None
+    title: str | None
+    lossy: bool
+    locations: tuple[Location, ...]
+
+
+class NotRecorded(NamedTuple):
+    """An update that is no step, by the name it came under; None when it has none."""
+
+    session_update: str | None
+
+
+Mapped: TypeAlias = Prompted | ToolCall | NotRecorded
+
+
+class Chunk(NamedTuple):
+    """A piece of a message; `text` is None for a block that is not text."""
+
+    message_id: str | None
+    text: str | None
+
+
+class Option(NamedTuple):
+    """An answer on offer."""
+
+    option_id: str | None
+    name: str | None
+    kind: str | None
+    lossy: bool
+
+
+class Question(NamedTuple):
+    """A permission question, as asked.
+
+    `options` is None where the offer is missing or no list; `offers_known` is False where not all of it was read.
+    """
+
+    tool_call_id: str | None
+    title: str | None
+    lossy: bool
+    call: ToolCall | None
+    tool_kind: str | None
+    tool_status: str | None
+    option_count: int | None
+    options: tuple[Option, ...] | None
+    offers_known: bool
+
+
+class Answer(NamedTuple):
+    """What an answer to a permission question says."""
+
+    outcome: DecisionOutcome
+    outcome_raw: str | None
+    option_id: str | None
+    option_kind: str | None
+    offered: bool | None
+    effect: Effect
+
+
+UNANSWERED: Final = Answer("unanswered", None, None, None, None, "none")
+
+
+def word(fields: Fields, key: str, wrong: list[str]) -> str | None:
+    """A word or id that the peer owns, as its identity text."""
+    value = text_of(fields, key, wrong)
+    return None if value is None else identity(value)
+
+
+def fields_of(fields: Fields, key: str, wrong: list[str]) -> Fields:
+    """An object field; absent reads as empty."""
+    return object_of(fields, key, wrong) or {}
+
+
+def _as_objects(items: Sequence[Any], key: str, wrong: list[str]) -> list[Fields]:
+    """The first `LISTED` items; one that is no object reads as an empty one."""
+    if any(not isinstance(item, dict) for item in items[:LISTED]):
+        wrong.append(f"{key}[]")
+    return [item if isinstance(item, dict) else {} for item in items[:LISTED]]
+
+
+def step_of(update: Fields, wrong: list[str]) -> Mapped:
+    """Map one update. Never raises, never returns nothing."""
+    kind = text_of(update, "sessionUpdate", wrong)
+    if kind is None:
+        return NotRecorded(None)
+    read = _STEPS.get(kind)
+    return NotRecorded(identity(kind)) if read is None else read(update, kind, wrong)
+
+
+def _prompted(update: Fields, _kind: str, wrong: list[str]) -> Prompted:
+    return Prompted(*shown(text_of(update, "title", wrong)))
+
+
+def _tool_call(update: Fields, kind: str, wrong: list[str]) -> ToolCall | NotRecorded:
+    return tool_call(update, wrong) or NotRecorded(kind)
+
+
+_STEPS: Final[dict[str, Callable[[Fields, str, list[str]], Mapped]]] = {
+    "user_message_chunk": _prompted,
+    "tool_call": _tool_call,
+    "tool_call_update": _tool_call,
+}
+
+
+def tool_call(call: Fields, wrong: list[str]) -> ToolCall | None:
+    """A step of a tool call; None without an id, for an id is never invented. The empty string is an id."""
+    call_id = text_of(call, "toolCallId", wrong)
+    if call_id is None:
+        return None
+    status = text_of(call, "status", wrong)
+    title, lossy = shown(text_of(call, "title", wrong))
+    return ToolCall(
+        identity(call_id),
+        status if status in STATUSES else "pending",
+        None if status is None else identity(status),
+        word(call, "kind", wrong),
+        word(call, "name", wrong),
+        title,
+        lossy,
+        _locations(call, wrong) if "locations" in call else (),
+    )
+
+
+def _locations(call: Fields, wrong: list[str]) -> tuple[Location, ...]:
+    found: list[Location] = []
+    for item in _as_objects(array_of(call, "locations", wrong) or (), "locations", wrong):
+        path, lossy = shown(text_of(item, "path", wrong))
+        if path is not None:
+            found.append(Location(path, _line(item, wrong), lossy))
+    return tuple(found)
+
+
+def _line(location: Fields, wrong: list[str]) -> int | None:
+    line = integer_of(location, "line", wrong)
+    return None if line is None or line < 0 else line
+
+
+def chunk_of(update: Fields, wrong: list[str]) -> Chunk:
+    """The piece of a message that a chunk carries."""
+    message_id = word(update, "messageId", wrong)
+    content = fields_of(update, "content", wrong)
+    return Chunk(message_id, text_of(content, "text", wrong) if content.get("type") == "text" else None)
+
+
+def block_kinds(params: Fields, wrong: list[str]) -> str | None:
+    """The types of a prompt's content blocks as a JSON array, null for a block without one; None without a prompt."""
+    blocks = array_of(params, "prompt", wrong)
+    if blocks is None:
+        return None
+    return _json([word(block, "type", wrong) for block in _as_objects(blocks, "prompt", wrong)])
+
+
+def mode_ids(modes: Fields, wrong: list[str]) -> str | None:
+    """The ids of the modes on offer as a JSON array; None where none are told."""
+    offered = array_of(modes, "availableModes", wrong)
+    if offered is None:
+        return None
+    return _json([word(mode, "id", wrong) for mode in _as_objects(offered, "availableModes", wrong)])
+
+
+def _json(words: list[str | None]) -> str:
+    return json.dumps(words, ensure_ascii=False, separators=(",", ":"))
+
+
+def question_of(params: Fields, wrong: list[str]) -> Question:
+    """A permission question. A draft's `subject` is read where there is no `toolCall`, its `title` where that has none."""
+    call = fields_of(params, "toolCall", wrong)
+    if not call and "subject" in params:
+        call = fields_of(fields_of(params, "subject", wrong), "toolCall", wrong)
+    step = tool_call(call, wrong)
+    options = array_of(params, "options", wrong)
+    title, lossy = shown(text_of(call, "title", wrong) or text_of(params, "title", wrong))
+    return Question(
+        None if step is None else step.tool_call_id,
+        title,
+        lossy,
+        step if step is not None and step.status_raw is not None else None,
+        word(call, "kind", wrong),
+        word(call, "status", wrong),
+        None if options is None else len(options),
+        None if options is None else _options(options, wrong),
+        options is None or len(options) <= LISTED,
+    )
+
+
+def unread_offers(question: Question) -> Question:
+    """The question of a line too big to parse: what it offered is not known."""
+    return question._replace(option_count=None, options=None, offers_known=False)
+
+
+def _options(options: list[Any], wrong: list[str]) -> tuple[Option, ...]:
+    return tuple(_option(option, wrong) for option in _as_objects(options, "options", wrong))
+
+
+def _option(option: Fields, wrong: list[str]) -> Option:
+    name, lossy = shown(text_of(option, "name", wrong))
+    return Option(word(option, "optionId", wrong), name, word(option, "kind", wrong), lossy)
+
+
+def decision_of(question: Question, result: Any, error: Any, *, ambiguous: bool = False) -> Answer:
+    """What an answer to a question says; `None` stands for a member that is absent or null.
+
+    The first offer with the chosen id gives the option's kind: `''` when it was never offered, None when its offer
+    names no kind or when not every offer was read. An answer that is `ambiguous`, that has both members, or whose outcome cannot be read is malformed.
+    """
+    if ambiguous or (result is not None and error is not None):
+        return _malformed(None)
+    if error is not None:
+        code = error_words(error)[0]
+        return Answer("error", None if code is None else str(code), None, None, None, "none")
+    outcome = result.get("outcome") if isinstance(result, dict) else None
+    said = outcome.get("outcome") if isinstance(outcome, dict) else None
+    if said == "cancelled":
+        return Answer("cancelled", "cancelled", None, None, None, "none")
+    chosen = outcome.get("optionId") if isinstance(outcome, dict) else None
+    if said == "selected" and type(chosen) is str:
+        return _selected(question, identity(chosen))
+    return _malformed(identity(said) if type(said) is str else None)
+
+
+def _malformed(said: str | None) -> Answer:
+    return Answer("malformed", said, None, None, None, "unknown")
+
+
+def _selected(question: Question, chosen: str) -> Answer:
+    for option in question.options or ():
+        if option.option_id == chosen:
+            return Answer("selected", "selected", chosen, option.kind, offered=True, effect=effect_of(option.kind))
+    if not question.offers_known:
+        return Answer("selected", "selected", chosen, None, offered=None, effect="unknown")
+    return Answer("selected", "selected", chosen, "", offered=False, effect="unknown")
+
+
+def effect_of(option_kind: str | None) -> Effect:
+    """What choosing an option of that kind does; a kind nobody knows does something nobody knows."""
+    if option_kind is None:
+        return "unknown"
+    if option_kind.startswith("allow_"):
+        return "allow"
+    return "reject" if option_kind.startswith("reject_") else "unknown"
+
+
+CLIENT_CALLS: Final = ("fs/", "terminal/", "elicitation/")
+"""Beginnings of the methods by which an agent uses its editor."""
+
+
+def target_of(params: Fields, wrong: list[str]) -> str | None:
+    """What a client call is about: its path, or its command with each argument quoted as a shell would."""
+    path = text_of(params, "path", wrong)
+    if path is not None:
+        return path
+    command = text_of(params, "command", wrong)
+    arguments = array_of(params, "args", wrong)
+    if command is None or not arguments:
+        return command
+    if any(type(argument) is not str for argument in arguments):
+        wrong.append("args[]")
+    return " ".join([command, *(shlex.quote(argument) for argument in arguments if type(argument) is str)])
