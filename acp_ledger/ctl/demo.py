@@ -30,7 +30,7 @@ from acp_ledger.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from acp_ledger.ctl.demo_truth import Finding
+    from acp_ledger.ctl.demo_check import Finding
 
 AGENT: Final = "demo-agent"
 START_SECONDS: Final = 30.0
@@ -71,13 +71,13 @@ def demo(keep: str | None, url: str | None) -> int:
     Succeeds only when the stored rows equal the script, the stored bytes equal what both peers sent and heard, and
     the ledger verifies.
     """
-    from acp_ledger.ctl import demo_truth
+    from acp_ledger.ctl import demo_check
 
     options = current_options()
     directory = _directory(keep)
     try:
         recording = record(directory, url)
-        finding = demo_truth.examine(recording)
+        finding = demo_check.examine(recording)
     except BaseException:
         _say(f"the demo's files are in {directory}")
         raise

@@ -176,9 +176,10 @@ def _moments(content: dict[str, list[Any]], decided: dict[int, Any], turn_id: in
 
 def _moment(moment: answers.Moment, decided: dict[int, Any]) -> str:
     what = " ".join(escape(part) for part in (moment.call, moment.word, moment.detail) if part)
-    question = decided.get(moment.frame_seq)
-    if moment.step == "question" and question is not None:
-        what = f"{what}   offered {question.offered_kinds or 'nothing'} -> {answer_words(question)}"
+    decision = decided.get(moment.frame_seq)
+    # A decision stands at its answer's frame, or at the question's while nothing answered it.
+    if moment.step in {"question", "decision"} and decision is not None:
+        what = f"{what}   offered {decision.offered_kinds or 'nothing'} -> {answer_words(decision)}"
     return f"{_clock(moment.at)}  {moment.frame_seq:>6}  {moment.step:<10}  {what}"
 
 
