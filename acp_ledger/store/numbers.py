@@ -15,6 +15,7 @@ from sqlalchemy.types import NullType
 
 from acp_ledger.protocol.records import TABLE_OF, Derived, Event, Frame
 from acp_ledger.store import tables
+from acp_ledger.store.chain import ZERO, Sealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,22 +30,11 @@ FIRST: Final = -(2**63)
 LAST: Final = 2**63 - 1
 
 
-class Digests(NamedTuple):
-    """The digests and salts of a number as stored; an event has no commitment."""
-
-    commitment: bytes | None
-    facts: bytes
-    private: bytes
-    private_salt: bytes | None
-    chain: bytes
-    salt: bytes | None
-
-
 class Record(NamedTuple):
     """A line or an event with what the committer added."""
 
     record: Frame | Event
-    digests: Digests
+    digests: Sealed
     body: bytes | None
 
 
@@ -56,7 +46,7 @@ class Numbered(NamedTuple):
     rows: tuple[Derived, ...]
 
 
-_DERIVED: Final = tuple(
+_DERIVED: Final[tuple[tuple[Any, Table], ...]] = tuple(
     (kind, tables.metadata.tables[name])
     for kind, name in TABLE_OF.items()
     if name not in {"frames", "transport_events"}
@@ -69,7 +59,7 @@ def _columns(table: Table, names: tuple[str, ...]) -> list[ColumnElement[Any]]:
 
 
 _FRAME: Final = _columns(tables.frames, Frame._fields)
-_FRAME_DIGESTS: Final = _columns(tables.frames, (*Digests._fields, "body"))
+_FRAME_DIGESTS: Final = _columns(tables.frames, (*Sealed._fields, "body"))
 _EVENT: Final = _columns(tables.transport_events, Event._fields)
 _EVENT_DIGESTS: Final = _columns(tables.transport_events, ("facts", "private", "private_salt", "chain"))
 _DERIVED_COLUMNS: Final = tuple((kind, table, _columns(table, kind._fields)) for kind, table in _DERIVED)
@@ -114,11 +104,11 @@ def _records(connection: Connection, transport_id: int, first: int, last: int) -
     split = len(_FRAME)
     query = _between(tables.frames, [*_FRAME, *_FRAME_DIGESTS], transport_id, first, last)
     for values in _read(connection, query):
-        yield Record(Frame._make(values[:split]), Digests._make(values[split:-1]), values[-1])
+        yield Record(Frame._make(values[:split]), Sealed._make(values[split:-1]), values[-1])
     split = len(_EVENT)
     query = _between(tables.transport_events, [*_EVENT, *_EVENT_DIGESTS], transport_id, first, last)
     for values in _read(connection, query):
-        yield Record(Event._make(values[:split]), Digests(None, *values[split:], None), None)
+        yield Record(Event._make(values[:split]), Sealed._make((ZERO, *values[split:], None)), None)
 
 
 def _between(table: Table, columns: list[ColumnElement[Any]], transport_id: int, first: int, last: int) -> Select[Any]:

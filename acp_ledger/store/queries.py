@@ -257,7 +257,7 @@ def _derived(connection: Connection, transport_id: int, frame_seq: int) -> tuple
 
 def _rows_under(connection: Connection, name: str, transport_id: int, frame_seq: int) -> list[dict[str, Any]]:
     source = table(name, column("transport_id"), column("frame_seq"))
-    query = select(literal_column("*")).select_from(source)
+    query: Select[Any] = select(literal_column("*")).select_from(source)
     query = query.where(source.c.transport_id == transport_id, source.c.frame_seq == frame_seq)
     return [dict(row) for row in connection.execute(query).mappings()]
 
@@ -341,6 +341,6 @@ def _matches(connection: Connection, kind: str, name: str, key: str, prefix: str
     of_transport = name == "transports"
     fields = (id_, null(), id_) if of_transport else (source.c.transport_id, source.c.session_id, id_)
     # Not LIKE: SQLite's takes upper and lower case for the same.
-    query = select(*fields).where(func.substr(id_, 1, len(prefix)) == prefix).distinct().limit(limit)
+    query: Select[Any] = select(*fields).where(func.substr(id_, 1, len(prefix)) == prefix).distinct().limit(limit)
     for transport_id, session_id, id_text in connection.execute(query):
         yield Match(kind, int(transport_id), session_id, id_text)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from struct import error as StructError  # noqa: N812  (a class, named as one)
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import DatabaseError, func, select
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import func, select
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from acp_ledger.errors import IntegrityViolation
 from acp_ledger.protocol.records import TABLE_OF, Derived, Entry, Event, Frame, Gap
@@ -251,7 +251,7 @@ class _Transport:
         frame, digests = record.record, record.digests
         if isinstance(frame, Event):
             return chain.ZERO
-        stored = bytes(digests.commitment or b"")
+        stored = digests.commitment
         if frame.body_state == "erased" and record.body is None and digests.salt is None:
             self._blanked(seq)
             return stored
@@ -334,8 +334,7 @@ def _sealed_alike(record: Record, rows: tuple[Derived, ...], previous: bytes) ->
         sealed = chain.seal(Entry(record.record, rows, record.body), previous, lambda _size: next(given))
     except (*_UNREADABLE, StopIteration):
         return False
-    as_stored = digests if digests.commitment is not None else digests._replace(commitment=chain.ZERO)
-    return sealed == as_stored and _state_fits(record)
+    return sealed == digests and _state_fits(record)
 
 
 def _state_fits(record: Record) -> bool:
