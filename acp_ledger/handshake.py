@@ -165,7 +165,8 @@ class GreetingReader:
         if head[: len(MAGIC)] == MAGIC[: len(head)]:
             return len(head) >= len(MAGIC)
         line, newline, _ = head.partition(b"\n")
-        if line[: len(_NAME)] != _NAME[: len(line)] or (len(head) == _MAGIC_BYTES and not newline):
+        known = line.startswith(_NAME) if newline else _NAME.startswith(line[: len(_NAME)])
+        if not known or (len(head) == _MAGIC_BYTES and not newline):
             raise HandshakeError(
                 "this is no acp-ledger greeting; only acp-ledger-run and ledgerctl speak on this socket"
             )

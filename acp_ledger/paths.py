@@ -86,15 +86,15 @@ def instance_lock(ledger_file: str) -> str:
     return os.path.realpath(ledger_file) + ".lock"
 
 
-def runtime_directory(uid: int, root: str = RUNTIME_ROOT) -> str | None:
+def runtime_directory(uid: int) -> str | None:
     """Give ``/run/user/UID`` where it is a directory of ``uid`` that nobody else may write to, else None."""
-    path = f"{root}/{uid}"
+    path = f"{RUNTIME_ROOT}/{uid}"
     return path if _is_private(path, uid) else None
 
 
-def socket_path(environ: Mapping[str, str], uid: int, root: str = RUNTIME_ROOT) -> str:
+def socket_path(environ: Mapping[str, str], uid: int) -> str:
     """Give the default socket: in the runtime directory where it is ours, else in the state directory."""
-    runtime = runtime_directory(uid, root)
+    runtime = runtime_directory(uid)
     folder = f"{runtime}/acp-ledger" if runtime else state_directory(environ, uid)
     return folder + "/ledgerd.sock"
 

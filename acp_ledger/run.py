@@ -33,8 +33,8 @@ Editors run this instead of the agent; everything after -- is handed on untouche
 
   --agent NAME    the agent's name in the record; without COMMAND, the [agents.NAME] of the daemon's configuration
   --label K=V     a label for the record; may be given several times
-  --socket PATH   the daemon's socket, else $ACP_LEDGER_SOCKET__PATH, else the default one;
-                  a daemon is started unasked on the default one alone
+  --socket PATH   the daemon's socket, else $ACP_LEDGER_SOCKET__PATH; a daemon has to listen there.
+                  Without either, the configured or default socket, and a daemon is started where none listens
   --version       print the version
   -h, --help      print this
 
@@ -180,7 +180,7 @@ def _greeting(arguments: Arguments) -> handshake.Greeting:
     return handshake.Greeting(
         handshake.PURPOSE_RUN,
         argv=map(os.fsencode, arguments.command),
-        cwd=os.getcwdb(),
+        cwd=_directory(),
         env=_environment(),
         agent=None if arguments.agent is None else os.fsencode(arguments.agent),
         labels=[(os.fsencode(key), os.fsencode(value)) for key, value in arguments.labels],
@@ -188,6 +188,13 @@ def _greeting(arguments: Arguments) -> handshake.Greeting:
         ppid=parent,
         parent_exe=_executable(parent),
     )
+
+
+def _directory() -> bytes:
+    try:
+        return os.getcwdb()
+    except FileNotFoundError:
+        raise paths.PathError("the working directory was removed; open the project again") from None
 
 
 def _environment() -> dict[bytes, bytes]:
@@ -213,7 +220,7 @@ def _executable(pid: int) -> bytes | None:
 
 
 def _connect(flag: str | None, environ: Mapping[str, str], daemon: Sequence[str]) -> _socket.socket:
-    """Reach the daemon; on the default socket alone, start one where there is none."""
+    """Reach the daemon; start one where there is none, unless a flag or the environment named the socket."""
     uid = os.getuid()
     path, is_default = paths.chosen_socket(environ, uid, flag)
     try:
@@ -223,10 +230,10 @@ def _connect(flag: str | None, environ: Mapping[str, str], daemon: Sequence[str]
             raise
         if not is_default:
             raise NoDaemon(f"{missing}. Start one with: acp-ledgerd --socket {path}") from missing
-    from acp_ledger.spawn import start_daemon
+    from acp_ledger.spawn import configured_socket, start_daemon
 
     try:
-        return start_daemon(path, environ, uid, daemon)
+        return start_daemon(configured_socket(environ, uid) or path, environ, uid, daemon)
     except NoDaemon as failure:
         raise NoDaemon(f"{failure}. To see why, start it by hand: acp-ledgerd") from failure
 

@@ -42,18 +42,17 @@ def start_daemon(path: str, environ: Mapping[str, str], uid: int, command: Seque
     """Connect to the daemon at ``path``, starting it first where nobody listens.
 
     Args:
-        path: The default socket. A daemon is never started for one that was named by a flag or the environment.
+        path: Its socket. A daemon is never started for one that was named by a flag or the environment.
         environ: The runner's environment; the daemon gets the few variables of it that it needs.
         uid: Our user id.
         command: What starts the daemon, where it is not the one of this installation.
 
     Raises:
         NoDaemon: It did not start in ``START_SECONDS``, or another user listens.
-        paths.PathError: The directories of state or socket cannot be used.
+        paths.PathError: The state directory cannot be used.
     """
     deadline = time.monotonic() + START_SECONDS
-    for folder in {paths.state_directory(environ, uid), os.path.dirname(path)}:
-        paths.make_private_directory(folder, uid)
+    paths.make_private_directory(paths.state_directory(environ, uid), uid)
     lock = os.open(paths.spawn_lock(environ, uid), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         _take(lock, deadline)
@@ -69,6 +68,23 @@ def start_daemon(path: str, environ: Mapping[str, str], uid: int, command: Seque
         return _await(path, pid, deadline, log)
     finally:
         os.close(lock)
+
+
+def configured_socket(environ: Mapping[str, str], uid: int) -> str | None:
+    """Give ``socket.path`` of the configuration files, if one has it; what is wrong in one is the daemon's to say."""
+    import tomllib
+
+    for name in paths.config_files(environ, uid):
+        try:
+            with open(name, "rb") as file:
+                path = tomllib.load(file)["socket"]["path"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        path = str(path)
+        path = paths.home(environ, uid) + path[1:] if path.startswith("~/") else path
+        paths.check_socket_path(path)
+        return path
+    return None
 
 
 def daemon_command() -> list[str]:
