@@ -1,0 +1,212 @@
+"""Makes the pages that repeat what the code says: config.example.toml, docs/config.md, docs/cli.md, docs/schema.md.
+
+    python -m docs.generate            writes them
+    python -m docs.generate --check    says which are not current, and exits with 1
+
+What must not be broken here: a page depends on the code alone, never on the machine or the day, so that a test can
+compare. The words are the code's own: a key's description, a command's help, a column's comment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
+
+import click
+
+from acp_ledger import settings, sources
+from acp_ledger.errors import MEANINGS
+from docs import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+ROOT: Final = Path(__file__).parent.parent
+MADE: Final = "<!-- Made by `python -m docs.generate`; change the code it is made from instead. -->\n"
+WIDTH: Final = 100
+
+
+class Key:
+    """A setting as the pages show it."""
+
+    def __init__(self, table: str, name: str, field: FieldInfo) -> None:
+        self.name = name
+        self.key = f"{table}.{name}"
+        self.description = field.description or ""
+        self.variable = sources.variable(self.key)
+        self.required = field.is_required()
+        self.default = None if self.required else field.get_default(call_default_factory=True)
+        self.choices = _choices(field.annotation)
+
+    def toml(self) -> str | None:
+        """The default as TOML writes it, None where there is none."""
+        return None if self.default is None else _toml(self.default)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{}" if not value else "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def _choices(annotation: Any) -> str:
+    if get_origin(annotation) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(annotation))
+    if annotation in {int, float}:
+        return "a number above 0"
+    if get_origin(annotation) is tuple:
+        return "a list of text"
+    return "a table of text" if get_origin(annotation) is dict else "text"
+
+
+def _sections() -> Iterator[tuple[str, type[BaseModel], list[Key]]]:
+    for name, field in settings.Settings.model_fields.items():
+        model = sources.section_of(field.annotation)
+        if model is None:
+            raise TypeError(f"{name} is no section")
+        table = f"{name}.NAME" if model is settings.AgentSettings else name
+        yield table, model, [Key(table, key, each) for key, each in model.model_fields.items()]
+
+
+def config_example() -> str:
+    """A settings file that says what holds without one."""
+    lines = [
+        "# Settings of acp-ledger. Every key is here with its default, so an empty file means the same as this one.",
+        "# Read from ~/.config/acp-ledger/config.toml, then /etc/acp-ledger/config.toml; `--config FILE` replaces both.",
+        "# A variable wins over a file, and a flag over both. A key that is not known is an error.",
+        "# Made by `python -m docs.generate` from acp_ledger/settings.py.",
+    ]
+    for table, model, keys in _sections():
+        named = table.endswith(".NAME")
+        mark = "# " if named else ""
+        lines += ["", "", *_comment(model.__doc__ or ""), f"{mark}[{table.replace('NAME', 'claude')}]"]
+        for key in keys:
+            value = '"claude-agent-acp"' if key.required else key.toml()
+            off = mark if value is not None else "# "
+            lines += ["", *_comment(key.description), f"# Variable: {key.variable}"]
+            lines.append(f"{off}{key.name} = {value if value is not None else _sample(key)}")
+    return "\n".join(lines) + "\n"
+
+
+def _sample(key: Key) -> str:
+    return {"socket.path": '"/run/user/1000/acp-ledger/ledgerd.sock"'}[key.key]
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(text.replace("`", ""), WIDTH, initial_indent="# ", subsequent_indent="# ")
+
+
+def config_page() -> str:
+    """Every key as a table, for reading."""
+    lines = [
+        "# Settings",
+        "",
+        MADE,
+        "After this page you can set anything that can be set, in a file, by a variable or by a flag.",
+        "",
+        "A flag wins over the environment, that over `~/.config/acp-ledger/config.toml`, that over",
+        "`/etc/acp-ledger/config.toml`; values are merged key by key, and `--config FILE` takes the place of both files.",
+        "Defaults need no file. A key that is not known is an error, in a file and in the environment, and all errors are",
+        "told at once. Lists and tables are given to the environment as JSON. A leading `~/` is your home directory:",
+        "`HOME`, else your passwd entry. `XDG_*` is not consulted, so that an editor that hands on `PATH` alone finds the",
+        "same ledger. A complete file with every default: [config.example.toml](../config.example.toml).",
+    ]
+    for table, model, keys in _sections():
+        lines += ["", f"## `[{table}]`", "", model.__doc__ or "", "", "| key | default | values | meaning |"]
+        lines += ["|---|---|---|---|"]
+        for key in keys:
+            default = f"`{key.toml()}`" if key.default is not None else ("required" if key.required else "not set")
+            lines.append(f"| `{key.name}` | {default} | {key.choices} | {key.description} |")
+    names = ", ".join(f"`{name}`" for name in sorted(settings.IGNORED_VARIABLES))
+    lines += [
+        "",
+        "## Variables",
+        "",
+        "A key's variable is `ACP_LEDGER_`, its table, `__`, its name: `limits.line_bytes` is",
+        f"`{sources.variable('limits.line_bytes')}`. These begin alike, are no settings, and are ignored:",
+        f"{names}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def cli_page() -> str:
+    """Every command with its help, as typed `--help` shows it, and the exit codes."""
+    from acp_ledger.ctl.main import root  # noqa: PLC0415  # the page on settings needs no commands
+
+    lines = [
+        "# Commands",
+        "",
+        MADE,
+        "After this page you can call every command. `ledgerctl` is also installed as `acp-ledgerctl`.",
+        "",
+        "## Exit codes",
+        "",
+        "| code | meaning |",
+        "|---|---|",
+        *(f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items()),
+        "",
+        "`acp-ledger-run` exits with the agent's own status, 128 + N after signal N; with 126 or 127 as `env` does where",
+        "the agent cannot be started; with 69 where no daemon could be reached or started.",
+    ]
+    for path, command in commands(root, ("ledgerctl",)):
+        lines += ["", f"## `{' '.join(path)}`", "", "```text", help_of(command, path), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=path[-1])
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            if found is not None and not found.hidden:
+                yield from commands(found, (*path, name))
+
+
+def help_of(command: click.Command, path: tuple[str, ...]) -> str:
+    parent: click.Context | None = None
+    for name in path[:-1]:
+        parent = click.Context(click.Group(name), info_name=name, parent=parent)
+    context = command.context_class(command, info_name=path[-1], parent=parent, terminal_width=WIDTH)
+    return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "config.example.toml": config_example,
+    "docs/config.md": config_page,
+    "docs/cli.md": cli_page,
+    "docs/schema.md": lambda: schema.page(MADE),
+}
+
+
+def main() -> int:
+    """Write the pages, or say which differ."""
+    parser = argparse.ArgumentParser(prog="python -m docs.generate", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where a page is not current")
+    check = parser.parse_args().check
+    stale = [name for name, page in PAGES.items() if _text(name) != page()]
+    for name in stale:
+        sys.stdout.write(f"{name} {'is not current' if check else 'written'}\n")
+        if not check:
+            (ROOT / name).write_text(PAGES[name](), encoding="utf-8")
+    return 1 if check and stale else 0
+
+
+def _text(name: str) -> str | None:
+    path = ROOT / name
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""What is shipped: the wheel holds the package, its migrations, its types and its programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parent.parent
+PROGRAMS: Final = {"acp-ledgerd", "acp-ledger-run", "ledgerctl", "acp-ledgerctl"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout, built without a network."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--disable-pip-version-check", "--no-index", "--no-deps"]
+    command += ["--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel's files in a folder of their own, away from the checkout."""
+    folder = tmp_path_factory.mktemp("installed")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def test_wheel_holds_migrations_and_types(wheel: Path) -> None:
+    """Every revision of the checkout is in the wheel, beside the environment Alembic runs and the marker of types."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    revisions = {f"acp_ledger/_migrations/versions/{path.name}" for path in (ROOT / "migrations/versions").glob("*.py")}
+    assert revisions
+    assert revisions | {"acp_ledger/_migrations/env.py", "acp_ledger/py.typed"} <= names
+
+
+def test_wheel_holds_nothing_else(wheel: Path) -> None:
+    """Tests, pages and caches stay in the checkout."""
+    tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"acp_ledger"}
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if "__pycache__" in name]
+
+
+def test_wheel_installs_every_program(installed: Path) -> None:
+    """Each program's entry point can be imported from what was shipped."""
+    (metadata,) = installed.glob("*.dist-info/entry_points.txt")
+    parser = ConfigParser()
+    parser.read(metadata)
+    scripts = dict(parser["console_scripts"])
+    assert set(scripts) == PROGRAMS
+    for target in scripts.values():
+        module, _, name = target.partition(":")
+        assert _python(installed, f"import {module} as m; print(m.__file__, callable(m.{name}))") == (
+            f"{installed / module.replace('.', '/')}.py True"
+        )
+
+
+def test_installed_wheel_creates_a_ledger(installed: Path, tmp_path: Path) -> None:
+    """Away from the checkout the package finds its migrations, and makes a ledger of its newest revision."""
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    code = (
+        "from acp_ledger.store import schema; "
+        f"schema.create_if_missing({url!r}); print(schema.current_revision({url!r}) == schema.HEAD)"
+    )
+    assert _python(installed, code) == "True"
+
+
+def _python(installed: Path, code: str) -> str:
+    """Run code with the shipped package first on the path, from a folder where the checkout is not."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("ACP_LEDGER_")}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env=environ | {"PYTHONPATH": str(installed)},
+        cwd=installed,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
