@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from acp_ledger.protocol import v1
+from acp_ledger.protocol import permission, v1
 from acp_ledger.protocol.envelope import Envelope, text_of
 from acp_ledger.protocol.outcome import TurnReading, error_words, turn_reading
 from acp_ledger.protocol.records import (
@@ -71,7 +71,7 @@ def answered(connection: Connection, draft: Draft, request: Request, reply: Repl
                 draft,
                 request,
                 subject,
-                v1.decision_of(subject.question, reply.result, reply.error, ambiguous=reply.ambiguous),
+                permission.decision_of(subject.question, reply.result, reply.error, ambiguous=reply.ambiguous),
                 DECIDED_BY[reply.origin],
             )
         case OpenTurn():
@@ -87,7 +87,7 @@ def answered(connection: Connection, draft: Draft, request: Request, reply: Repl
     return None
 
 
-def decide(draft: Draft, request: Request, asking: Asking, answer: v1.Answer, decided_by: DecidedBy) -> None:
+def decide(draft: Draft, request: Request, asking: Asking, answer: permission.Answer, decided_by: DecidedBy) -> None:
     """Add the decision of a question; one that nobody answered has no time of its own."""
     draft.observed = True
     if answer.offered is False:

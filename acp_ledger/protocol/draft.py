@@ -96,11 +96,22 @@ class Draft:
                     frame_seq=self.seq,
                     ordinal=self.ordinal(Message),
                     protocol_revision=self.revision,
+                    session_id=joined.session_id,
+                    turn_id=joined.turn_id,
+                    stream=joined.stream,
+                    message_id=joined.message_id,
                     version=1,
                     cleared=False,
-                    **joined._asdict(),
+                    truncated=joined.truncated,
+                    text=joined.text,
+                    text_bytes=joined.text_bytes,
+                    first_frame=joined.first_frame,
+                    last_frame=joined.last_frame,
+                    lossy=joined.lossy,
                 )
             )
+            if joined.earlier_frame is not None:
+                self.anomaly("message_id_reused", joined.message_id, joined.earlier_frame)
 
     def given(self, rows: Sequence[Given]) -> None:
         """Add rows that were handed in, under this number."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from acp_ledger.protocol import v1
+from acp_ledger.protocol import permission
 from acp_ledger.protocol.answers import decide, end_turn
 from acp_ledger.protocol.outcome import INTERRUPTED, STREAM_ENDED, TurnReading, transport_failed
 from acp_ledger.protocol.records import TO_CLIENT, Event, EventKind
@@ -67,7 +67,7 @@ def _leave_unanswered(connection: Connection, draft: Draft) -> None:
     asked = connection.asked[TO_CLIENT]
     for request in asked.waiting():
         if isinstance(request.subject, Asking):
-            decide(draft, request, request.subject, v1.UNANSWERED, "nobody")
+            decide(draft, request, request.subject, permission.UNANSWERED, "nobody")
     asked.clear()
 
 

@@ -42,7 +42,7 @@ class Request:
     """A request that waits for its answer.
 
     `id_token` is the raw JSON token of its id, `method` the word as it is stored, and `subject` what the answer will
-    be read against; `shared` says that another request waited, or waits, under the same id.
+    be read against; `shared` is the frame of another request that waits, or waited, under the same id.
     """
 
     __slots__ = ("frame_seq", "id_token", "method", "session_id", "shared", "subject", "turn_id", "weight")
@@ -65,7 +65,7 @@ class Request:
         self.turn_id = turn_id
         self.subject = subject
         self.weight = weight + len(id_token)
-        self.shared = False
+        self.shared: int | None = None
 
 
 class Match(NamedTuple):
@@ -108,8 +108,8 @@ class Exchange:
         queue.append(request)
         if len(queue) == 1:
             return "pending", None
-        for one in queue:
-            one.shared = True
+        queue[0].shared = request.frame_seq
+        request.shared = queue[0].frame_seq
         return "duplicate", queue[0].frame_seq
 
     def peek(self, key: Hashable) -> Request | None:
@@ -129,7 +129,7 @@ class Exchange:
             self._remember(key, frame_seq)
         self._count -= 1
         self._weight -= request.weight
-        return Match("shared" if request.shared else "first", request, queue[0].frame_seq if queue else None)
+        return Match("first" if request.shared is None else "shared", request, request.shared)
 
     def _remember(self, key: Hashable, frame_seq: int) -> None:
         if len(self._answered) >= ANSWERED_IDS:

@@ -8,13 +8,13 @@ same module with them and compares every derived row.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from acp_ledger.protocol.answers import Settlement, answered, reply_of
 from acp_ledger.protocol.connection import OTHER_WAY, Connection
 from acp_ledger.protocol.draft import Draft, Given
 from acp_ledger.protocol.endings import happened
-from acp_ledger.protocol.envelope import DEFAULT_PARSE_BYTES, Envelope, identity, parse, text_of
+from acp_ledger.protocol.envelope import DEFAULT_PARSE_BYTES, Envelope, id_key, identity, parse, text_of
 from acp_ledger.protocol.exchange import ANOMALY_OF_ASKED, ANOMALY_OF_VERDICT, Asked, Match, Request
 from acp_ledger.protocol.records import (
     TO_CLIENT,
@@ -33,7 +33,7 @@ from acp_ledger.protocol.requests import (
     Asking,
     Subject,
     abandoned,
-    cancel_requested,
+    is_notification,
     is_request,
     requested,
     weight_of,
@@ -111,7 +111,7 @@ class Observer:
                 body, body_state = kept, "redacted"
                 envelope = parse(body, parse_bytes=self._parse_bytes)
         draft = self._draft(at)
-        settlement = _READERS[envelope.kind](self, draft, direction, envelope, origin, delivery)
+        settlement = self._read(draft, direction, envelope, origin, delivery)
         for class_, detail in envelope.anomalies:
             draft.anomaly(class_, detail)
         for field in draft.wrong:
@@ -211,9 +211,18 @@ class Observer:
         )
         return Entry(event, (), None)
 
-    def _read_call(
-        self, draft: Draft, direction: Direction, envelope: Envelope, _origin: Origin, delivery: Delivery
-    ) -> None:
+    def _read(
+        self, draft: Draft, direction: Direction, envelope: Envelope, origin: Origin, delivery: Delivery
+    ) -> Settlement | None:
+        if envelope.kind == "response":
+            return self._read_answer(draft, direction, envelope, origin, delivery)
+        if envelope.kind == "opaque":
+            self._read_opaque(draft, direction, envelope)
+        else:
+            self._read_call(draft, direction, envelope, delivery)
+        return None
+
+    def _read_call(self, draft: Draft, direction: Direction, envelope: Envelope, delivery: Delivery) -> None:
         """A request or a notification."""
         connection = self._connection
         method = envelope.method or ""
@@ -222,7 +231,7 @@ class Observer:
         is_update = direction == TO_CLIENT and method == "session/update"
         session = self._session(draft, params, update=is_update)
         if envelope.kind == "request":
-            if is_update:
+            if is_notification(method):
                 draft.anomaly("unexpected_id", method)
             arrival = Arrival(method, params, session, delivery == "forward", envelope.parsed)
             subject = requested(connection, draft, direction, arrival)
@@ -230,9 +239,20 @@ class Observer:
         elif is_update:
             update(connection, draft, params, session, delivery)
         elif method == "$/cancel_request":
-            cancel_requested(connection, draft, direction, params)
+            self._withdraw(draft, direction, params)
         elif is_request(direction, method):
             draft.anomaly("missing_id", method)
+
+    def _withdraw(self, draft: Draft, direction: Direction, params: Fields) -> None:
+        """A sender no longer wants an answer to a request of its own; it may get one all the same."""
+        if "requestId" not in params:
+            return
+        request = self._connection.asked[direction].peek(id_key(params["requestId"]))
+        if request is None:
+            return
+        self._about(draft, request)
+        if isinstance(request.subject, Asking):
+            draft.anomaly("question_cancelled", None, request.frame_seq)
 
     def _session(self, draft: Draft, params: Fields, *, update: bool) -> SessionState | None:
         """The session a frame names, with what it says about phase and turn."""
@@ -282,6 +302,7 @@ class Observer:
         key = envelope.answers
         request = None if key is None else exchange.peek(key)
         if request is not None:
+            draft.method = request.method
             self._about(draft, request)
             if delivery == "withhold":
                 return None
@@ -289,22 +310,20 @@ class Observer:
             draft.phase = connection.sessions.phase(None)
         match = Match("orphan") if key is None else exchange.answer(key, draft.seq)
         anomaly = ANOMALY_OF_VERDICT[match.verdict]
-        if anomaly is not None:
+        # An error without an id was told by the envelope: it answers nothing, so nothing is amiss with the exchange.
+        if anomaly is not None and envelope.has_id:
             draft.anomaly(anomaly, None, match.related)
         if match.request is None:
             return None
         return answered(connection, draft, match.request, reply_of(envelope, origin, shared=match.verdict == "shared"))
 
     def _about(self, draft: Draft, request: Request) -> None:
-        """A response is about what its request was about."""
+        """A line that names a request is about what that request was about."""
         sessions = self._connection.sessions
-        draft.method = request.method
         draft.session_id, draft.turn_id = request.session_id, request.turn_id
         draft.phase = sessions.phase(sessions.numbered(request.session_id))
 
-    def _read_opaque(
-        self, draft: Draft, direction: Direction, envelope: Envelope, _origin: Origin, _delivery: Delivery
-    ) -> None:
+    def _read_opaque(self, draft: Draft, direction: Direction, envelope: Envelope) -> None:
         """A line nobody can classify; every question that it may have answered is named."""
         draft.phase = self._connection.sessions.phase(None)
         draft.method = None if envelope.method is None else identity(envelope.method)
@@ -313,11 +332,3 @@ class Observer:
             request = exchange.peek(key)
             if request is not None and isinstance(request.subject, Asking):
                 draft.anomaly("ambiguous_answer", None, request.frame_seq)
-
-
-_READERS: Final = {
-    "request": Observer._read_call,
-    "notification": Observer._read_call,
-    "response": Observer._read_answer,
-    "opaque": Observer._read_opaque,
-}

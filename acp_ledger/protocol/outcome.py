@@ -12,6 +12,8 @@ from acp_ledger.protocol.envelope import identity, integer_of, text_of
 from acp_ledger.protocol.text import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from acp_ledger.protocol.records import TurnOutcome
 
 CANCELLED_PREFIX: Final = "the turn was cancelled"
@@ -93,39 +95,40 @@ def error_words(error: Any) -> tuple[int | None, str | None, bool]:
     return integer_of(error, "code", unread), text, lossy
 
 
-def failure_message(reading: TurnReading, partial: str = "") -> str:
+def completed_turn(reading: TurnReading, answers: Sequence[str], acp_session_id: str) -> CompletedTurn:
+    """The record of a completed turn, its answers joined with nothing between. No answer at all is an empty text."""
+    final = answers[-1] if answers else ""
+    return CompletedTurn("".join(answers), final, reading.stop_reason or "", acp_session_id)
+
+
+def failure_message(reading: TurnReading, partial: str = "", answer: str = "") -> str:
     """What a person is told about a turn that did not complete, with as much of its text as fits.
 
     Args:
         reading: any reading but a completed one.
         partial: the text the agent had streamed, whole; at most `PARTIAL_TEXT_BYTES` of it are told.
+        answer: the agent's answer as it came; its beginning is told where no outcome could be read from it.
     """
-    return _cause(reading) + _partial_output(partial)
+    told = _TOLD[reading.outcome].format(said=_said(reading), words=reading.error_message or "no detail")
+    if reading.outcome == "protocol_error" and answer:
+        told += f": {answer[:_ANSWER_CHARS]}"
+    return told + _partial_output(partial)
 
 
-def _cause(reading: TurnReading) -> str:
-    said = _said(reading)
-    match reading.outcome:
-        case "refused":
-            return f"the agent refused the prompt ({said})"
-        case "truncated":
-            return f"the agent stopped before its work was done ({said})"
-        case "cancelled":
-            return f"{CANCELLED_PREFIX} ({said})"
-        case "auth_required":
-            return f"the agent asks to be signed in first ({said}); sign in with the agent's own command, then prompt again"
-        case "failed":
-            return f"the agent answered the prompt with an error ({said})"
-        case "stream_ended":
-            return "the agent closed its output with the prompt unanswered; its stderr may say why"
-        case "transport_failed":
-            return (
-                f"reading the agent's output failed with the prompt unanswered: {reading.error_message or 'no detail'}"
-            )
-        case "interrupted":
-            return "the ledger's daemon ended with the prompt unanswered"
-        case _:
-            return f"the agent's answer to the prompt says no outcome that ACP knows ({said})"
+_ANSWER_CHARS: Final = 500
+
+_TOLD: Final[dict[TurnOutcome, str]] = {
+    "completed": "the turn completed ({said})",
+    "refused": "the agent refused the prompt ({said})",
+    "truncated": "the agent stopped before its work was done ({said})",
+    "cancelled": CANCELLED_PREFIX + " ({said})",
+    "auth_required": "the agent asks for a sign-in first ({said}); sign in with the agent's own command, then retry",
+    "failed": "the agent answered the prompt with an error ({said})",
+    "protocol_error": "the agent's answer to the prompt tells no outcome that ACP knows ({said})",
+    "stream_ended": "the agent closed its output with the prompt unanswered; its stderr may say why",
+    "transport_failed": "reading the agent's output failed with the prompt unanswered: {words}",
+    "interrupted": "the ledger's daemon ended with the prompt unanswered",
+}
 
 
 def _said(reading: TurnReading) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from acp_ledger.protocol import v1
+from acp_ledger.protocol import permission, v1
 from acp_ledger.protocol.connection import Connection
 from acp_ledger.protocol.draft import Draft
-from acp_ledger.protocol.envelope import id_key, identity, text_of
+from acp_ledger.protocol.envelope import identity, text_of
 from acp_ledger.protocol.records import (
     TO_AGENT,
     TO_CLIENT,
@@ -29,14 +29,13 @@ from acp_ledger.protocol.updates import tool_call_step
 
 if TYPE_CHECKING:
     from acp_ledger.protocol.calls import Join
-    from acp_ledger.protocol.exchange import Request
     from acp_ledger.protocol.v1 import Fields
 
 
 class Asking(NamedTuple):
     """A question that waits: what its answer is read against. `in_turn` says that a turn was open when it was asked."""
 
-    question: v1.Question
+    question: permission.Question
     asked_at: int
     in_turn: bool
 
@@ -86,14 +85,24 @@ def requested(connection: Connection, draft: Draft, direction: Direction, arriva
     handler = _HANDLERS.get((direction, arrival.method))
     if handler is not None:
         return handler(connection, draft, arrival)
-    if direction == TO_CLIENT and arrival.method.startswith(v1.CLIENT_CALLS):
+    if is_request(direction, arrival.method):
         return _client_call(connection, draft, arrival)
     return None
 
 
 def is_request(direction: Direction, method: str) -> bool:
     """Whether the protocol makes this method a request in this direction."""
-    return (direction, method) in _HANDLERS
+    return (direction, method) in _HANDLERS or (
+        direction == TO_CLIENT and method.startswith(v1.CLIENT_CALLS) and method not in _NOTIFICATIONS
+    )
+
+
+def is_notification(method: str) -> bool:
+    """Whether the protocol makes this method a notification."""
+    return method in _NOTIFICATIONS
+
+
+_NOTIFICATIONS: Final = frozenset({"session/update", "session/cancel", "$/cancel_request", "elicitation/complete"})
 
 
 def _initialize(_connection: Connection, draft: Draft, arrival: Arrival) -> Subject:
@@ -157,10 +166,12 @@ def _prompt(connection: Connection, draft: Draft, arrival: Arrival) -> Subject |
 
 def _ask_permission(connection: Connection, draft: Draft, arrival: Arrival) -> Subject:
     draft.observed = True
-    question = v1.question_of(arrival.params, draft.wrong)
+    question = permission.question_of(arrival.params, draft.wrong)
     if not arrival.parsed:
-        question = v1.unread_offers(question)
+        question = permission.unread_offers(question)
     session = arrival.session
+    if not connection.reading.mapped:
+        question = question._replace(call=None)  # a step is for a mapping to read
     joined, kind = _joined_call(connection, question, session)
     draft.rows.append(
         PermissionRequest(
@@ -182,10 +193,18 @@ def _ask_permission(connection: Connection, draft: Draft, arrival: Arrival) -> S
     _offers(draft, question)
     if session is not None and question.call is not None:
         tool_call_step(connection, draft, question.call, session, "permission")
-    return Asking(question, draft.at, session is not None and bool(session.turns))
+    return Asking(_kept(question), draft.at, session is not None and bool(session.turns))
 
 
-def _joined_call(connection: Connection, question: v1.Question, session: SessionState | None) -> Join:
+def _kept(question: permission.Question) -> permission.Question:
+    """The question without what its answer is not read against."""
+    options = question.options
+    if options is not None:
+        options = tuple(option._replace(name=None) for option in options)
+    return question._replace(call=None, options=options)
+
+
+def _joined_call(connection: Connection, question: permission.Question, session: SessionState | None) -> Join:
     if session is None:
         return None, "none"
     join = connection.calls.join(session.number, question.tool_call_id, question.title)
@@ -194,7 +213,7 @@ def _joined_call(connection: Connection, question: v1.Question, session: Session
     return join
 
 
-def _offers(draft: Draft, question: v1.Question) -> None:
+def _offers(draft: Draft, question: permission.Question) -> None:
     seen: set[str] = set()
     for option_id, name, kind, lossy in question.options or ():
         draft.rows.append(
@@ -270,14 +289,3 @@ def weight_of(subject: Subject | None) -> int:
             return len(cwd or "")
         case _:
             return 0
-
-
-def cancel_requested(connection: Connection, draft: Draft, direction: Direction, params: Fields) -> Request | None:
-    """The request that a `$/cancel_request` is about: one its own sender asked. A question withdrawn is an anomaly."""
-    if "requestId" not in params:
-        return None
-    request = connection.asked[direction].peek(id_key(params["requestId"]))
-    if request is not None and isinstance(request.subject, Asking):
-        draft.session_id, draft.turn_id = request.session_id, request.turn_id
-        draft.anomaly("question_cancelled", related=request.frame_seq)
-    return request

@@ -3,7 +3,8 @@
 What must not be broken here: nothing is put between two chunks and nothing is left out of a message that is not told
 as `truncated`. Chunks with the same id are one message; a chunk without id continues the open message of its stream;
 a message ends at another id, where its turn ends, or where the transport ends. A block that is not text opens and ends
-nothing and counts as no bytes; where it belongs to the open message, its frame is that message's last.
+nothing and counts as no bytes; where it belongs to the open message, its frame is that message's last. An id that
+comes back after its message had ended is a further message, and told.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ DEFAULT_TEXT_BYTES: Final = 1024 * 1024
 OPEN_MESSAGES: Final = 8
 """How many messages of full size all open messages of a transport may hold between them."""
 
-_COMPACT_PARTS: Final = 256
-_SURROGATES: Final = range(0xD800, 0xE000)
+ENDED_IDS: Final = 1_024
+"""Ids of ended messages that are remembered, so that a message under the same id is told."""
+
+_COMPACT_PARTS: Final = 1_024
 
 
 class Joined(NamedTuple):
@@ -37,12 +40,15 @@ class Joined(NamedTuple):
     first_frame: int
     last_frame: int
     lossy: bool
+    earlier_frame: int | None
+    """The last frame of a message of that stream that had ended under the same id, when there was one."""
 
 
 class _Open:
     """A message that chunks still join."""
 
     __slots__ = (
+        "earlier_frame",
         "first_frame",
         "kept",
         "last_frame",
@@ -55,10 +61,13 @@ class _Open:
         "turn_id",
     )
 
-    def __init__(self, stream: Stream, message_id: str | None, turn_id: int | None, frame_seq: int) -> None:
+    def __init__(
+        self, stream: Stream, message_id: str | None, turn_id: int | None, frame_seq: int, earlier_frame: int | None
+    ) -> None:
         self.stream: Stream = stream
         self.message_id = message_id
         self.turn_id = turn_id
+        self.earlier_frame = earlier_frame
         self.first_frame = self.last_frame = frame_seq
         self.parts: list[str] = []
         self.kept = self.total = 0
@@ -69,13 +78,14 @@ class _Open:
 class Transcript:
     """The open messages of a transport: one per session and stream."""
 
-    __slots__ = ("_budget", "_held", "_open", "_text_bytes")
+    __slots__ = ("_budget", "_ended", "_held", "_open", "_text_bytes")
 
     def __init__(self, text_bytes: int = DEFAULT_TEXT_BYTES) -> None:
         self._text_bytes = text_bytes
         self._budget = text_bytes * OPEN_MESSAGES
         self._held = 0
         self._open: dict[int, dict[Stream, _Open]] = {}
+        self._ended: dict[tuple[int, Stream, str | None], int] = {}
 
     def chunk(
         self,
@@ -99,7 +109,8 @@ class Transcript:
         ended = None
         if message is None or not same:
             ended = None if message is None else self._joined(session_id, message)
-            message = streams[stream] = _Open(stream, message_id, turn_id, frame_seq)
+            earlier = self._ended.get((session_id, stream, message_id))
+            message = streams[stream] = _Open(stream, message_id, turn_id, frame_seq, earlier)
         message.last_frame = frame_seq
         if text:
             self._append(message, text)
@@ -135,6 +146,7 @@ class Transcript:
 
     def _joined(self, session_id: int, message: _Open) -> Joined:
         self._held -= message.kept
+        self._remember(session_id, message)
         text, lossy = projection(_rejoined("".join(message.parts)))
         return Joined(
             session_id=session_id,
@@ -147,7 +159,15 @@ class Transcript:
             first_frame=message.first_frame,
             last_frame=message.last_frame,
             lossy=lossy,
+            earlier_frame=message.earlier_frame,
         )
+
+    def _remember(self, session_id: int, message: _Open) -> None:
+        if message.message_id is None:
+            return
+        if len(self._ended) >= ENDED_IDS:
+            del self._ended[next(iter(self._ended))]
+        self._ended[session_id, message.stream, message.message_id] = message.last_frame
 
 
 def _utf8_size(text: str) -> int:

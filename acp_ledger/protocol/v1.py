@@ -14,13 +14,11 @@ import shlex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from acp_ledger.protocol.envelope import array_of, identity, integer_of, object_of, text_of
-from acp_ledger.protocol.outcome import error_words
 from acp_ledger.protocol.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from acp_ledger.protocol.records import DecisionOutcome, Effect
     from acp_ledger.protocol.transcript import Stream
 
 REVISION: Final = "acp/v1"
@@ -116,46 +114,6 @@ class Chunk(NamedTuple):
     text: str | None
 
 
-class Option(NamedTuple):
-    """An answer on offer."""
-
-    option_id: str | None
-    name: str | None
-    kind: str | None
-    lossy: bool
-
-
-class Question(NamedTuple):
-    """A permission question, as asked.
-
-    `options` is None where the offer is missing or no list; `offers_known` is False where not all of it was read.
-    """
-
-    tool_call_id: str | None
-    title: str | None
-    lossy: bool
-    call: ToolCall | None
-    tool_kind: str | None
-    tool_status: str | None
-    option_count: int | None
-    options: tuple[Option, ...] | None
-    offers_known: bool
-
-
-class Answer(NamedTuple):
-    """What an answer to a permission question says."""
-
-    outcome: DecisionOutcome
-    outcome_raw: str | None
-    option_id: str | None
-    option_kind: str | None
-    offered: bool | None
-    effect: Effect
-
-
-UNANSWERED: Final = Answer("unanswered", None, None, None, None, "none")
-
-
 def word(fields: Fields, key: str, wrong: list[str]) -> str | None:
     """A word or id that the peer owns, as its identity text."""
     value = text_of(fields, key, wrong)
@@ -167,7 +125,7 @@ def fields_of(fields: Fields, key: str, wrong: list[str]) -> Fields:
     return object_of(fields, key, wrong) or {}
 
 
-def _as_objects(items: Sequence[Any], key: str, wrong: list[str]) -> list[Fields]:
+def as_objects(items: Sequence[Any], key: str, wrong: list[str]) -> list[Fields]:
     """The first `LISTED` items; one that is no object reads as an empty one."""
     if any(not isinstance(item, dict) for item in items[:LISTED]):
         wrong.append(f"{key}[]")
@@ -219,7 +177,7 @@ def tool_call(call: Fields, wrong: list[str]) -> ToolCall | None:
 
 def _locations(call: Fields, wrong: list[str]) -> tuple[Location, ...]:
     found: list[Location] = []
-    for item in _as_objects(array_of(call, "locations", wrong) or (), "locations", wrong):
+    for item in as_objects(array_of(call, "locations", wrong) or (), "locations", wrong):
         path, lossy = shown(text_of(item, "path", wrong))
         if path is not None:
             found.append(Location(path, _line(item, wrong), lossy))
@@ -243,7 +201,7 @@ def block_kinds(params: Fields, wrong: list[str]) -> str | None:
     blocks = array_of(params, "prompt", wrong)
     if blocks is None:
         return None
-    return _json([word(block, "type", wrong) for block in _as_objects(blocks, "prompt", wrong)])
+    return _json([word(block, "type", wrong) for block in as_objects(blocks, "prompt", wrong)])
 
 
 def mode_ids(modes: Fields, wrong: list[str]) -> str | None:
@@ -251,89 +209,11 @@ def mode_ids(modes: Fields, wrong: list[str]) -> str | None:
     offered = array_of(modes, "availableModes", wrong)
     if offered is None:
         return None
-    return _json([word(mode, "id", wrong) for mode in _as_objects(offered, "availableModes", wrong)])
+    return _json([word(mode, "id", wrong) for mode in as_objects(offered, "availableModes", wrong)])
 
 
 def _json(words: list[str | None]) -> str:
     return json.dumps(words, ensure_ascii=False, separators=(",", ":"))
-
-
-def question_of(params: Fields, wrong: list[str]) -> Question:
-    """A permission question. A draft's `subject` is read where there is no `toolCall`, its `title` where that has none."""
-    call = fields_of(params, "toolCall", wrong)
-    if not call and "subject" in params:
-        call = fields_of(fields_of(params, "subject", wrong), "toolCall", wrong)
-    step = tool_call(call, wrong)
-    options = array_of(params, "options", wrong)
-    title, lossy = shown(text_of(call, "title", wrong) or text_of(params, "title", wrong))
-    return Question(
-        None if step is None else step.tool_call_id,
-        title,
-        lossy,
-        step if step is not None and step.status_raw is not None else None,
-        word(call, "kind", wrong),
-        word(call, "status", wrong),
-        None if options is None else len(options),
-        None if options is None else _options(options, wrong),
-        options is None or len(options) <= LISTED,
-    )
-
-
-def unread_offers(question: Question) -> Question:
-    """The question of a line too big to parse: what it offered is not known."""
-    return question._replace(option_count=None, options=None, offers_known=False)
-
-
-def _options(options: list[Any], wrong: list[str]) -> tuple[Option, ...]:
-    return tuple(_option(option, wrong) for option in _as_objects(options, "options", wrong))
-
-
-def _option(option: Fields, wrong: list[str]) -> Option:
-    name, lossy = shown(text_of(option, "name", wrong))
-    return Option(word(option, "optionId", wrong), name, word(option, "kind", wrong), lossy)
-
-
-def decision_of(question: Question, result: Any, error: Any, *, ambiguous: bool = False) -> Answer:
-    """What an answer to a question says; `None` stands for a member that is absent or null.
-
-    The first offer with the chosen id gives the option's kind: `''` when it was never offered, None when its offer
-    names no kind or when not every offer was read. An answer that is `ambiguous`, that has both members, or whose outcome cannot be read is malformed.
-    """
-    if ambiguous or (result is not None and error is not None):
-        return _malformed(None)
-    if error is not None:
-        code = error_words(error)[0]
-        return Answer("error", None if code is None else str(code), None, None, None, "none")
-    outcome = result.get("outcome") if isinstance(result, dict) else None
-    said = outcome.get("outcome") if isinstance(outcome, dict) else None
-    if said == "cancelled":
-        return Answer("cancelled", "cancelled", None, None, None, "none")
-    chosen = outcome.get("optionId") if isinstance(outcome, dict) else None
-    if said == "selected" and type(chosen) is str:
-        return _selected(question, identity(chosen))
-    return _malformed(identity(said) if type(said) is str else None)
-
-
-def _malformed(said: str | None) -> Answer:
-    return Answer("malformed", said, None, None, None, "unknown")
-
-
-def _selected(question: Question, chosen: str) -> Answer:
-    for option in question.options or ():
-        if option.option_id == chosen:
-            return Answer("selected", "selected", chosen, option.kind, offered=True, effect=effect_of(option.kind))
-    if not question.offers_known:
-        return Answer("selected", "selected", chosen, None, offered=None, effect="unknown")
-    return Answer("selected", "selected", chosen, "", offered=False, effect="unknown")
-
-
-def effect_of(option_kind: str | None) -> Effect:
-    """What choosing an option of that kind does; a kind nobody knows does something nobody knows."""
-    if option_kind is None:
-        return "unknown"
-    if option_kind.startswith("allow_"):
-        return "allow"
-    return "reject" if option_kind.startswith("reject_") else "unknown"
 
 
 CLIENT_CALLS: Final = ("fs/", "terminal/", "elicitation/")
