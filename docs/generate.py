@@ -165,6 +165,7 @@ def cli_page() -> str:
 
 
 def commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command under one, itself first, with the words it is called by."""
     yield path, command
     if isinstance(command, click.Group):
         context = click.Context(command, info_name=path[-1])
@@ -175,6 +176,7 @@ def commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tu
 
 
 def help_of(command: click.Command, path: tuple[str, ...]) -> str:
+    """A command's help, as `--help` shows it on a wide terminal without colours."""
     parent: click.Context | None = None
     for name in path[:-1]:
         parent = click.Context(click.Group(name), info_name=name, parent=parent)

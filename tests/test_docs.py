@@ -1,4 +1,4 @@
-"""The pages say what is so: generated ones are current, commands exist, links lead somewhere, vectors can be recomputed."""
+"""The pages say what is so: made ones are current, commands exist, links lead somewhere, vectors can be recomputed."""
 
 from __future__ import annotations
 
