@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from acp_ledger.protocol.envelope import array_of, identity, text_of
 from acp_ledger.protocol.outcome import error_words
 from acp_ledger.protocol.text import shown
-from acp_ledger.protocol.v1 import LISTED, Fields, ToolCall, as_objects, fields_of, tool_call, word
+from acp_ledger.protocol.v1 import LISTED, Fields, ToolCall, as_objects, call_step, fields_of, word
 
 if TYPE_CHECKING:
     from acp_ledger.protocol.records import DecisionOutcome, Effect
@@ -66,19 +66,20 @@ def question_of(params: Fields, wrong: list[str]) -> Question:
     if not call and "subject" in params:
         subject = fields_of(params, "subject", wrong)
         call = fields_of(subject, "toolCall", wrong) or subject
-    step = tool_call(call, wrong)
+    call_id = text_of(call, "toolCallId", wrong)
+    step = call_step(call, call_id or "", wrong)
+    title, lossy = (step.title, step.lossy) if step.title else shown(text_of(params, "title", wrong))
     options = array_of(params, "options", wrong)
-    title, lossy = shown(text_of(call, "title", wrong) or text_of(params, "title", wrong))
     return Question(
-        None if step is None else step.tool_call_id,
-        title,
-        lossy,
-        step if step is not None and step.status_raw is not None else None,
-        word(call, "kind", wrong),
-        word(call, "status", wrong),
-        None if options is None else len(options),
-        None if options is None else _options(options, wrong),
-        options is None or len(options) <= LISTED,
+        tool_call_id=None if call_id is None else step.tool_call_id,
+        title=title,
+        lossy=lossy,
+        call=None if call_id is None or step.status_raw is None else step,
+        tool_kind=step.kind,
+        tool_status=step.status_raw,
+        option_count=None if options is None else len(options),
+        options=None if options is None else _options(options, wrong),
+        offers_known=options is None or len(options) <= LISTED,
     )
 
 
@@ -100,7 +101,8 @@ def decision_of(question: Question, result: Any, error: Any, *, ambiguous: bool 
     """What an answer to a question says; `None` stands for a member that is absent or null.
 
     The first offer with the chosen id gives the option's kind: `''` when it was never offered, None when its offer
-    names no kind or when not every offer was read. An answer that is `ambiguous`, that has both members, or whose outcome cannot be read is malformed.
+    names no kind or when not every offer was read. An answer that is `ambiguous`, that has both members, or whose
+    outcome cannot be read is malformed.
     """
     if ambiguous or (result is not None and error is not None):
         return _malformed(None)

@@ -159,8 +159,11 @@ _STEPS: Final[dict[str, Callable[[Fields, str, list[str]], Mapped]]] = {
 def tool_call(call: Fields, wrong: list[str]) -> ToolCall | None:
     """A step of a tool call; None without an id, for an id is never invented. The empty string is an id."""
     call_id = text_of(call, "toolCallId", wrong)
-    if call_id is None:
-        return None
+    return None if call_id is None else call_step(call, call_id, wrong)
+
+
+def call_step(call: Fields, call_id: str, wrong: list[str]) -> ToolCall:
+    """What a tool call object says, under the id it was read to have."""
     status = text_of(call, "status", wrong)
     title, lossy = shown(text_of(call, "title", wrong))
     return ToolCall(
