@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 from hashlib import sha256
-from json.encoder import JSONEncoder
+from json.encoder import JSONEncoder, encode_basestring as quoted
 from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -49,6 +49,7 @@ _LINK: Final = b"acp-ledger/link/1\0"
 
 _u32 = Struct(">I").pack
 _u64 = Struct(">Q").pack
+_BODY_SALTED: Final = _BODY + _u32(SALT_BYTES)
 
 _UNCOVERED: Final = frozenset(
     {"transport_id", "commitment", "facts", "private", "private_salt", "chain", "salt", "body"},
@@ -83,23 +84,29 @@ SHAPES: Final[dict[str, TableShape]] = {name: _shape(name) for name in ("transpo
 
 
 class _Cut(NamedTuple):
-    """A shape as positions of a record's fields, made once: what `seal` works with."""
+    """A shape as templates over a record's fields, made once: what `seal` works with."""
 
-    shape: TableShape
+    name: str
     facts_of: Callable[[Any], tuple[Any, ...]]
-    erasable_of: Callable[[Any], tuple[Any, ...]] | None
-    is_single: bool
+    facts_text: str
+    erasable: tuple[int, ...]
+    erasable_text: str
+
+
+def _template(name: str, columns: Sequence[str]) -> str:
+    """A row's canonical text with a `%s` for each value; table and column names need no escape."""
+    return f'["{name}",{{' + ",".join(f'"{column}":%s' for column in columns) + "}]"
 
 
 def _cut(record_type: type, name: str) -> _Cut:
     fields = [field.rstrip("_") for field in record_type._fields]  # type: ignore[attr-defined]  # a NamedTuple
     shape = SHAPES[name]
-    positions = [fields.index(column) for column in shape.erasable]
     return _Cut(
-        shape,
+        name,
         itemgetter(*(fields.index(column) for column in shape.facts)),
-        itemgetter(*positions) if positions else None,
-        len(positions) == 1,
+        _template(name, shape.facts),
+        tuple(fields.index(column) for column in shape.erasable),
+        _template(name, shape.erasable),
     )
 
 
@@ -171,29 +178,38 @@ def link(previous: bytes, frame_seq: int, commitment: bytes, private: bytes, fac
     return sha256(_LINK + previous + _u64(frame_seq) + commitment + private + facts).digest()
 
 
-def _facts_row(cut: _Cut, record: Any) -> list[Any]:
-    shape = cut.shape
-    columns = dict(zip(shape.facts, cut.facts_of(record), strict=True))
-    for name in shape.booleans:
-        if (value := columns[name]) is not None:
-            columns[name] = 1 if value else 0
-    return [shape.name, columns]
+def _spelled(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Each value as canonical text; a whole number may stand for itself, for `%s` spells it the same."""
+    return tuple(
+        [
+            quoted(value)
+            if (kind := value.__class__) is str
+            else "null"
+            if value is None
+            else value
+            if kind is int
+            else _number(value)
+            for value in values
+        ],
+    )
 
 
-def _private_row(cut: _Cut, record: Any) -> list[Any] | None:
+def _number(value: Any) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"a {type(value).__name__} has no canonical spelling")
+    return int(value)
+
+
+def _private_text(cut: _Cut, record: Any) -> str | None:
     """A row's erasable columns, None when all are NULL."""
-    if cut.erasable_of is None:
-        return None
-    values = cut.erasable_of(record)
-    if cut.is_single:
-        return None if values is None else [cut.shape.name, {cut.shape.erasable[0]: values}]
+    values = [record[position] for position in cut.erasable]
     if values.count(None) == len(values):
         return None
-    return [cut.shape.name, dict(zip(cut.shape.erasable, values, strict=True))]
+    return cut.erasable_text % _spelled(values)
 
 
 def _by_table_and_ordinal(row: Any) -> tuple[str, int]:
-    return TABLE_OF[type(row)], getattr(row, "ordinal", 0)
+    return TABLE_OF[row.__class__], row.ordinal if row[1].__class__ is int else 0
 
 
 def seal(entry: Entry, previous: bytes, salts: Callable[[int], bytes] = os.urandom) -> Sealed:
@@ -204,21 +220,21 @@ def seal(entry: Entry, previous: bytes, salts: Callable[[int], bytes] = os.urand
     """
     record, rows, body = entry
     ordered: Sequence[Any] = sorted((record, *rows), key=_by_table_and_ordinal) if rows else (record,)
-    facts_rows, private_rows = [], []
+    facts_texts, private_texts = [], []
     for row in ordered:
-        cut = _CUTS[type(row)]
-        facts_rows.append(_facts_row(cut, row))
-        if (erasable := _private_row(cut, row)) is not None:
-            private_rows.append(erasable)
-    facts = sha256(_FACTS + _encode(facts_rows).encode()).digest()
+        cut = _CUTS[row.__class__]
+        facts_texts.append(cut.facts_text % _spelled(cut.facts_of(row)))
+        if cut.erasable and (text := _private_text(cut, row)) is not None:
+            private_texts.append(text)
+    facts = sha256(_FACTS + b"[" + ",".join(facts_texts).encode() + b"]").digest()
     private, private_salt = ZERO, None
-    if private_rows:
+    if private_texts:
         private_salt = salts(SALT_BYTES)
-        private = private_digest(private_salt, _encode(private_rows).encode())
+        private = private_digest(private_salt, b"[" + ",".join(private_texts).encode() + b"]")
     bound, salt = ZERO, None
     if body is not None:
         salt = salts(SALT_BYTES)
-        bound = sha256(_BODY + _u32(SALT_BYTES) + salt + body).digest()
+        bound = sha256(_BODY_SALTED + salt + body).digest()
     chain = sha256(_LINK + previous + _u64(record.frame_seq) + bound + private + facts).digest()
     return Sealed(bound, facts, private, private_salt, chain, salt)
 

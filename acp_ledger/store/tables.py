@@ -117,7 +117,9 @@ ledger = Table(
     _blob("ledger_id", "16 random bytes, the same in every row: which ledger this is.", null=False),
     _int("created_at", "When this row was written.", null=False),
     _text("schema_revision", "The schema's revision from here on.", null=False),
-    _text("compat", "The oldest schema revision a program may know and still write; the newest row counts.", null=False),
+    _text(
+        "compat", "The oldest schema revision a program may know and still write; the newest row counts.", null=False
+    ),
     _text("software", "The program that created or migrated the ledger, with its version.", null=False),
     PrimaryKeyConstraint("ordinal"),
     comment="The ledger itself: its creation, then one row per migration.",

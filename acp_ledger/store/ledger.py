@@ -1,0 +1,472 @@
+"""The one writer of a ledger: transports are opened in it, and batches of entries are committed whole or not at all.
+
+What must not be broken here: `commit` returns only after the database said COMMIT succeeded and the file written to
+is still the ledger's; every other end is one of three exceptions, and only `CommitHeld` and `CommitRefused` mean that
+nothing is committed. After any failure the heads in memory are dropped and read again, and a database that lacks what
+it had acknowledged is written to no more. One thread at a time uses a ledger; `interrupt` alone comes from another.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from sqlalchemy import func, insert, literal, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from acp_ledger.errors import LedgerError, LedgerLocked, StoreFault
+from acp_ledger.protocol.records import NO_CONNECTION, UNNEGOTIATED
+from acp_ledger.store import chain, engine, schema, tables
+from acp_ledger.store.batch import Head, Link, Prepared, insert_statements, prepare
+from acp_ledger.store.faults import (
+    MEND_RESTART,
+    CommitHeld,
+    CommitRefused,
+    CommitUnknown,
+    LedgerRegressed,
+    Phase,
+    classify,
+    driver_error,
+)
+from acp_ledger.store.files import InstanceLock, prepare as prepare_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sqlalchemy import Connection, Select
+
+    from acp_ledger.protocol.records import Entry
+    from acp_ledger.store.engine import Synchronous, Writer
+
+ID_TRIES: Final = 1_000
+"""Ids tried in a row before opening a transport is given up; other daemons took them in the same microseconds."""
+
+EPOCH_BOUND: Final = 1 << 53
+"""Epochs are below this, so that JSON readers keep them exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTransport:
+    """A transport that is about to be opened. `opened_at` is UTC microseconds; `epoch` is the caller's own, or None."""
+
+    opened_at: int
+    mode: str
+    agent: str
+    argv: Sequence[str]
+    cwd: str | None
+    mapping_version: str
+    env_names: Sequence[str] = ()
+    label: Mapping[str, str] = field(default_factory=dict)
+    peer_uid: int | None = None
+    peer_gid: int | None = None
+    peer_pid: int | None = None
+    os_user: str | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    policy_digest: str | None = None
+    failure_mode: str = "closed"
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedTransport:
+    """A transport that is in the ledger; its first number is 1."""
+
+    id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """The installation that writes: its id from the state directory, its host's name, its user."""
+
+    daemon_id: str
+    host: str
+    uid: int
+
+
+class Ledger:
+    """A ledger that is open for writing, under its instance lock. Make one with `Ledger.open`."""
+
+    def __init__(self, url: str, daemon: Daemon, synchronous: Synchronous, lock: InstanceLock | None) -> None:
+        self.url = url
+        self.daemon = daemon
+        self.durability = "power" if synchronous == "full" else "process"
+        self.ledger_id = b""
+        self._synchronous = synchronous
+        self._lock = lock
+        self._writer: Writer | None = None
+        self._statements: dict[str, str] = {}
+        self._heads: dict[int, Head] = {}
+        self._acknowledged: dict[int, Head] = {}
+        self._doubted: list[Link] = []
+        self._last_id: int | None = None
+        self._moved = False
+
+    @classmethod
+    def open(cls, url: str, daemon: Daemon, *, at: int, synchronous: Synchronous = "full") -> Self:
+        """Take the instance lock, open the database, make a missing schema, and be known in it.
+
+        Raises:
+            LedgerLocked: Another daemon has it.
+            SchemaDiffers: `ledgerctl db upgrade` is due.
+            DatabaseRefused: It cannot be opened, or does not keep what is committed.
+        """
+        path = engine.sqlite_file(url)
+        lock = None
+        if path is not None:
+            prepare_file(path)
+            lock = InstanceLock(path)
+        ledger = cls(url, daemon, synchronous, lock)
+        try:
+            writer = ledger._connect(create=True)
+            ledger.ledger_id = schema.prepare(writer).ledger_id
+            ledger._register(writer, at)
+        except BaseException:
+            ledger._give_up()
+            ledger._unlock()
+            raise
+        return ledger
+
+    # ---- the connection
+
+    def _connect(self, *, create: bool = False) -> Writer:
+        writer = engine.open_writer(self.url, self._synchronous, create=create)
+        try:
+            if not writer.is_sqlite:
+                engine.lock_postgres(writer, self.daemon.daemon_id)
+            self._statements = insert_statements(writer.engine.dialect)
+        except BaseException:
+            writer.close()
+            raise
+        self._writer = writer
+        return writer
+
+    def _ready(self) -> Writer:
+        """The connection, opened again when it was given up.
+
+        Raises:
+            CommitHeld: It cannot be, now.
+            LedgerRegressed: What is there is not what was acknowledged.
+        """
+        if self._writer is not None:
+            return self._writer
+        try:
+            writer = self._connect()
+            state = schema.current(writer.connection)
+            if state is None or state.ledger_id != self.ledger_id:
+                raise LedgerRegressed("another ledger lies in this one's place", hint="put this ledger's file back")
+            self._compare_heads(writer.connection)
+        except CommitHeld:
+            self._give_up()
+            raise
+        except (LedgerError, SQLAlchemyError, sqlite3.Error) as error:
+            self._give_up()
+            if isinstance(error, LedgerLocked):
+                raise CommitHeld(f"the connection that was lost still holds the ledger: {error.message}") from error
+            words = error.message if isinstance(error, LedgerError) else str(driver_error(error)).partition("\n")[0]
+            hint = error.hint if isinstance(error, LedgerError) else MEND_RESTART
+            raise CommitHeld(f"the ledger cannot be opened again: {words}", hint=hint) from error
+        return writer
+
+    def _give_up(self) -> None:
+        writer, self._writer = self._writer, None
+        self._heads.clear()
+        if writer is not None:
+            writer.close()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    def _fail(self, writer: Writer, error: BaseException, phase: Phase) -> StoreFault:
+        """After a failure: leave the transaction, or give up the connection, and say what the failure means."""
+        fault = classify(error, phase)
+        self._heads.clear()
+        if isinstance(fault, CommitUnknown) or not writer.rollback():
+            self._give_up()
+        return fault
+
+    # ---- heads
+
+    def _head(self, connection: Connection, transport_id: int) -> Head:
+        if (known := self._heads.get(transport_id)) is not None:
+            return known
+        found = [
+            row for table in (tables.frames, tables.transport_events) if (row := _last(connection, table, transport_id))
+        ]
+        if found:
+            head = max(found)
+        else:
+            genesis = select(tables.transports.c.chain).where(tables.transports.c.id == transport_id)
+            link = connection.execute(genesis).scalar()
+            if link is None:
+                raise CommitRefused(f"there is no transport {transport_id} in this ledger")
+            head = Head(0, bytes(link))
+        self._heads[transport_id] = head
+        return head
+
+    def _compare_heads(self, connection: Connection) -> None:
+        """After a reconnection: every acknowledged head is still there, with the same link."""
+        for transport_id, head in self._acknowledged.items():
+            if head.frame_seq and _link_at(connection, transport_id, head.frame_seq) != head.chain:
+                raise LedgerRegressed(
+                    f"the ledger lacks number {head.frame_seq} of transport {transport_id}, which it had committed",
+                    hint="restore the newest copy, then run: ledgerctl verify",
+                )
+
+    # ---- writing
+
+    def commit(self, batch: Sequence[tuple[int, Sequence[Entry]]]) -> None:
+        """Commit entries, each with every row it gives rise to: all of them or none.
+
+        Raises:
+            CommitRefused: These rows will never be accepted. Nothing is committed.
+            CommitHeld: Not now. Nothing is committed.
+            CommitUnknown: Nobody knows yet; call `settle` with the same batch.
+        """
+        writer = self._ready()
+        try:
+            heads = {transport_id: self._head(writer.connection, transport_id) for transport_id, _ in batch}
+            prepared = prepare(batch, heads)
+        except CommitRefused:
+            raise
+        except SQLAlchemyError as error:
+            raise self._fail(writer, driver_error(error), "before") from error
+        self._write(writer, prepared)
+
+    def _write(self, writer: Writer, prepared: Prepared) -> None:
+        try:
+            writer.begin()
+            for table, rows in prepared.rows.items():
+                writer.insert(self._statements[table], rows)
+        except Exception as error:
+            raise self._fail(writer, error, "before") from error
+        self._finish(writer, prepared)
+
+    def _finish(self, writer: Writer, prepared: Prepared) -> None:
+        try:
+            writer.commit()
+            writer.check_file()
+        except Exception as error:
+            fault = self._fail(writer, error, "commit")
+            self._doubted = prepared.links if isinstance(fault, CommitUnknown) else []
+            raise fault from error
+        self._acknowledge(prepared)
+
+    def _acknowledge(self, prepared: Prepared) -> None:
+        for heads in (self._heads, self._acknowledged):
+            heads.update(prepared.heads)
+            for transport_id in prepared.ended:
+                heads.pop(transport_id, None)
+
+    def settle(self, batch: Sequence[tuple[int, Sequence[Entry]]]) -> bool:
+        """After `CommitUnknown`: open the database again and look whether the batch is in it.
+
+        Raises:
+            CommitHeld: It cannot be opened or read yet; ask again.
+            LedgerRegressed: Other rows stand under these numbers.
+        """
+        if {(link.transport_id, link.frame_seq) for link in self._doubted} != _numbers(batch):
+            raise ValueError("this is not the batch whose outcome is unknown")
+        writer = self._ready()
+        try:
+            if writer.is_sqlite:
+                self._rewrite_log(writer)
+            found = [_link_at(writer.connection, link.transport_id, link.frame_seq) for link in self._doubted]
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            self._give_up()
+            raise CommitHeld(f"the ledger cannot be read: {driver_error(error)}", hint=MEND_RESTART) from error
+        if all(there == link.chain for there, link in zip(found, self._doubted, strict=True)):
+            self._doubted = []
+            return True
+        if any(there is not None for there in found):
+            self._give_up()
+            raise LedgerRegressed("another writer took numbers of this ledger", hint="stop it; ledgerctl verify")
+        self._doubted = []
+        return False
+
+    def _rewrite_log(self, writer: Writer) -> None:
+        """Write what the log holds into the database and flush that: the log's own flush has failed once."""
+        busy, _, _ = writer.driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise CommitHeld(
+                "a reader keeps the ledger's log from being settled",
+                hint="end long queries on the ledger; find them with: fuser -v LEDGER",
+            )
+
+    def open_transport(self, new: NewTransport) -> OpenedTransport:
+        """Insert a transport's row in a transaction of its own, before its process is started.
+
+        Raises:
+            CommitRefused: The epoch is taken or out of bounds, or a value cannot be stored.
+            CommitHeld: Not now; nothing is committed.
+            CommitUnknown: A row may have been left behind; it is closed at the next start. Try again.
+        """
+        if new.epoch is not None and not 0 < new.epoch < EPOCH_BOUND:
+            raise CommitRefused(f"epoch {new.epoch} is not between 1 and 2^53 - 1")
+        writer = self._ready()
+        try:
+            writer.begin()
+            transport_id, epoch = self._free_id(writer.connection, new)
+            row = self._transport_row(new, epoch)
+            sealed = chain.seal_transport(self.ledger_id, row, chain.os.urandom(chain.SALT_BYTES))
+            values = {"id": transport_id, **row, **sealed._asdict()}
+            writer.connection.execute(insert(tables.transports), values)
+        except Exception as error:
+            raise self._fail(writer, driver_error(error), "before") from error
+        head = Head(0, sealed.chain)
+        self._finish(writer, Prepared({}, {transport_id: head}, [], frozenset()))
+        self._last_id = transport_id
+        return OpenedTransport(transport_id, epoch)
+
+    def _free_id(self, connection: Connection, new: NewTransport) -> tuple[int, int]:
+        c = tables.transports.c
+        if self._last_id is None:
+            own = select(func.max(c.id)).where(c.daemon_id == self.daemon.daemon_id)
+            self._last_id = connection.execute(own).scalar() or 0
+        if new.epoch is not None and _exists(connection, select(literal(1)).where(c.epoch == new.epoch)):
+            raise CommitRefused(f"epoch {new.epoch} is taken")
+        first = max(self._last_id + 1, new.opened_at)
+        for number in range(first, first + ID_TRIES):
+            taken = (c.id == number) if new.epoch is not None else (c.id == number) | (c.epoch == number)
+            if not _exists(connection, select(literal(1)).where(taken)):
+                return number, new.epoch or number
+        raise CommitHeld(f"no id is free from {first} on", hint="check the clocks of the daemons on this ledger")
+
+    def _transport_row(self, new: NewTransport, epoch: int) -> dict[str, Any]:
+        return {
+            "epoch": epoch,
+            "protocol_revision": UNNEGOTIATED,
+            "daemon_id": self.daemon.daemon_id,
+            "opened_at": new.opened_at,
+            "mode": new.mode,
+            "agent": _readable(new.agent),
+            "argv": _json(list(new.argv)),
+            "cwd": None if new.cwd is None else _readable(new.cwd),
+            "env_names": _json(sorted(new.env_names)),
+            "label": _json(dict(new.label)) if new.label else None,
+            "peer_uid": new.peer_uid,
+            "peer_gid": new.peer_gid,
+            "peer_pid": new.peer_pid,
+            "os_user": None if new.os_user is None else _readable(new.os_user),
+            "limits": _json(dict(new.limits)),
+            "policy_digest": new.policy_digest,
+            "failure_mode": new.failure_mode,
+            "durability": self.durability,
+            "mapping_version": new.mapping_version,
+        }
+
+    def _register(self, writer: Writer, at: int) -> None:
+        c = tables.daemons.c
+        if _exists(writer.connection, select(literal(1)).where(c.daemon_id == self.daemon.daemon_id)):
+            return
+        row = {
+            "daemon_id": self.daemon.daemon_id,
+            "protocol_revision": NO_CONNECTION,
+            "host": self.daemon.host,
+            "uid": self.daemon.uid,
+            "created_at": at,
+        }
+        try:
+            writer.begin()
+            writer.connection.execute(insert(tables.daemons), row)
+        except Exception as error:
+            raise self._fail(writer, driver_error(error), "before") from error
+        self._finish(writer, Prepared({}, {}, [], frozenset()))
+
+    # ---- upkeep
+
+    def reading(self) -> Connection:
+        """The writer's own connection, for reading between two commits.
+
+        Raises:
+            CommitHeld: It is lost and cannot be opened again, now.
+        """
+        return self._ready().connection
+
+    def probe(self) -> None:
+        """Find out whether the ledger can be written to, without writing.
+
+        Raises:
+            CommitHeld: It cannot, now.
+        """
+        writer = self._ready()
+        try:
+            writer.begin()
+            writer.check_file()
+        except Exception as error:
+            raise self._fail(writer, error, "before") from error
+        if not writer.rollback():
+            self._give_up()
+            raise CommitHeld("the connection to the ledger was lost", hint=MEND_RESTART)
+
+    def checkpoint(self) -> bool:
+        """When idle: copy SQLite's log into the database without keeping anybody waiting. False when not all was."""
+        if self._writer is None or not self._writer.is_sqlite:
+            return True
+        try:
+            busy, size, copied = self._writer.driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error:
+            return False  # what is in the log is durable; the next commit finds out what is wrong
+        return not busy and size == copied
+
+    def interrupt(self) -> None:
+        """From another thread: cut a call that hangs. A hung disk cannot be cut."""
+        if (writer := self._writer) is not None:
+            writer.interrupt()
+
+    def close(self) -> None:
+        """Empty the log into the database where nobody reads, close, and let go of the lock."""
+        writer = self._writer
+        if writer is not None and writer.is_sqlite:
+            try:
+                writer.driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+            except sqlite3.Error:
+                pass  # the log keeps what it holds
+        self._give_up()
+        self._unlock()
+
+
+def _last(connection: Connection, table: Any, transport_id: int) -> Head | None:
+    c = table.c
+    query = select(c.frame_seq, c.chain).where(c.transport_id == transport_id).order_by(c.frame_seq.desc()).limit(1)
+    row = connection.execute(query).first()
+    return None if row is None else Head(row[0], bytes(row[1]))
+
+
+def _link_at(connection: Connection, transport_id: int, frame_seq: int) -> bytes | None:
+    for table in (tables.frames, tables.transport_events):
+        c = table.c
+        query = select(c.chain).where(c.transport_id == transport_id, c.frame_seq == frame_seq)
+        if (link := connection.execute(query).scalar()) is not None:
+            return bytes(link)
+    return None
+
+
+def _exists(connection: Connection, query: Select[Any]) -> bool:
+    return connection.execute(query.limit(1)).first() is not None
+
+
+def _numbers(batch: Sequence[tuple[int, Sequence[Entry]]]) -> set[tuple[int, int]]:
+    return {(transport_id, entry.record.frame_seq) for transport_id, entries in batch for entry in entries}
+
+
+def _readable(text: str) -> str:
+    """Text of the system's that may not be UTF-8, or hold NUL, with replacement characters in their place."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+def _json(value: Any) -> str:
+    """Compact JSON; undecodable bytes stay as escaped surrogates, so that a command line can be told exactly."""
+    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return (
+        written
+        if written.isascii() or _is_unicode(written)
+        else json.dumps(value, separators=(",", ":"), sort_keys=True)
+    )
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
