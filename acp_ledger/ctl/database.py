@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from acp_ledger.ctl.options import Command, Entry, LazyGroup, current_options
-from acp_ledger.ctl.reading import ledger_url
-from acp_ledger.ctl.render import Listing, emit
+from acp_ledger.ctl.reading import ledger_url, open_ledger
+from acp_ledger.ctl.render import Listing, emit, note
 from acp_ledger.ctl.text import escape
-from acp_ledger.errors import ExitCode, UsageError
+from acp_ledger.errors import ExitCode, NoLedger, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,3 +89,47 @@ db = LazyGroup(
     },
     examples=("ledgerctl db current", "ledgerctl db check && systemctl --user start acp-ledger"),
 )
+
+
+@click.command(cls=Command, examples=("ledgerctl db current", "ledgerctl db current -L ./ledger.db -o json"))
+def current() -> None:
+    """Show every schema revision this ledger went through; the last one is where it is."""
+    from acp_ledger.ctl.times import as_text
+    from acp_ledger.store import schema
+
+    options = current_options()
+    with open_ledger(options) as connection:
+        state = schema.current(connection)
+        steps = schema.history(connection) if state else []
+    if state is None:
+        raise NoLedger("there is no ledger in this database", hint="ledgerctl demo")
+    rows = [(step.revision, step.compat, as_text(step.created_at), step.software) for step in steps]
+    emit(Listing("migrations", schema.Migration._fields, rows), options)
+    note(f"the ledger is at {state.revision}; this program writes {schema.HEAD}", options)
+
+
+@click.command(cls=Command, examples=("ledgerctl db check", "ledgerctl db check -q || ledgerctl db upgrade"))
+def check() -> int:
+    """Compare the ledger's schema with the one this program writes; exits with 13 when they differ."""
+    from acp_ledger.store import schema
+
+    options = current_options()
+    differences = schema.check(ledger_url(options))
+    emit(Listing("differences", ("difference",), [(text,) for text in differences]), options)
+    note(f"{len(differences)} differences from schema {schema.HEAD}", options)
+    return ExitCode.SCHEMA if differences else ExitCode.OK
+
+
+@click.command(cls=Command, examples=("ledgerctl db upgrade", "ledgerctl db upgrade -L postgresql://owner@host/acp"))
+def upgrade() -> int:
+    """Apply the schema revisions that are missing, in one transaction; the daemon must be stopped.
+
+    Exits with 11 while a daemon has the ledger.
+    """
+    from acp_ledger.store import schema
+
+    options = current_options()
+    applied = schema.upgrade(ledger_url(options))
+    emit(Listing("applied", ("revision",), [(revision,) for revision in applied]), options)
+    note(f"the ledger is at {schema.HEAD}{'' if applied else ' already'}", options)
+    return ExitCode.OK

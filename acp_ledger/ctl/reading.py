@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acp_ledger import paths
-from acp_ledger.errors import UsageError
+from acp_ledger.errors import DatabaseRefused, NoLedger, StoreFault, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sqlalchemy import Connection
+    from sqlalchemy.exc import SQLAlchemyError
 
     from acp_ledger.ctl.options import Options
     from acp_ledger.settings import Settings
@@ -82,14 +83,29 @@ def _is_configured() -> bool:
 @contextmanager
 def open_ledger(options: Options) -> Iterator[Connection]:
     """Open the ledger for reading only."""
+    from sqlalchemy.exc import SQLAlchemyError
+
     from acp_ledger.store import engine
 
-    reader = engine.open_reader(ledger_url(options))
+    url = ledger_url(options)
+    reader = engine.open_reader(url)
     try:
         with reader.connect() as connection:
             yield connection
+    except SQLAlchemyError as error:
+        raise _unreadable(url, error) from error
     finally:
         reader.dispose()
+
+
+def _unreadable(url: str, error: SQLAlchemyError) -> StoreFault:
+    """Say why a database cannot be read: it holds no ledger, or it refuses."""
+    from acp_ledger.store.faults import driver_error
+
+    words = str(driver_error(error)).partition("\n")[0]
+    if "no such table" in words or "does not exist" in words:
+        return NoLedger(f"there is no ledger in {url}: {words}", hint="ledgerctl db check")
+    return DatabaseRefused(f"the ledger {url} cannot be read: {words}", hint="ledgerctl db check")
 
 
 def find(connection: Connection, text: str, kinds: Sequence[str]) -> list[Match]:
