@@ -27,6 +27,7 @@ ANOMALY_CLASSES: Final[dict[str, str]] = {
     "late_answer": "an answer to a request that was answered before; related: the first answer",
     "message_id_reused": "a message under the id of one that had ended; both are kept; related: its last frame",
     "missing_id": "a request of the protocol came without an id, so nothing can answer it; detail: the method",
+    "missing_session": "a message of the protocol names no session, so no step is read from it; detail: the method",
     "option_id_repeated": "a question offers the same option id twice; the first offer counts; detail: the id",
     "option_not_offered": "an answer chose an option that its question never offered; related: the question",
     "orphan_response": "an answer to no request that is known to wait",

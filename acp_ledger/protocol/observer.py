@@ -8,12 +8,14 @@ same module with them and compares every derived row.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from acp_ledger.protocol.answers import Settlement, answered, reply_of
 from acp_ledger.protocol.connection import OTHER_WAY, Connection
+from acp_ledger.protocol.draft import ANOMALY_CLASSES as FOLLOWED_CLASSES
 from acp_ledger.protocol.draft import Draft, Given
 from acp_ledger.protocol.endings import happened
+from acp_ledger.protocol.envelope import ANOMALY_CLASSES as LINE_CLASSES
 from acp_ledger.protocol.envelope import DEFAULT_PARSE_BYTES, Envelope, id_key, identity, parse, text_of
 from acp_ledger.protocol.exchange import ANOMALY_OF_ASKED, ANOMALY_OF_VERDICT, Asked, Match, Request
 from acp_ledger.protocol.records import (
@@ -29,6 +31,7 @@ from acp_ledger.protocol.records import (
 )
 from acp_ledger.protocol.redaction import redact
 from acp_ledger.protocol.requests import (
+    SESSION_METHODS,
     Arrival,
     Asking,
     Subject,
@@ -47,6 +50,10 @@ if TYPE_CHECKING:
 
     from acp_ledger.protocol.sessions import SessionState
     from acp_ledger.protocol.v1 import Fields
+
+
+ANOMALY_CLASSES: Final[dict[str, str]] = {**LINE_CLASSES, **FOLLOWED_CLASSES}
+"""Every class of anomaly a row can have, and what it means."""
 
 
 class OpenRequest(NamedTuple):
@@ -114,7 +121,7 @@ class Observer:
         settlement = self._read(draft, direction, envelope, origin, delivery)
         for class_, detail in envelope.anomalies:
             draft.anomaly(class_, detail)
-        for field in draft.wrong:
+        for field in dict.fromkeys(draft.wrong):
             draft.anomaly("wrong_type", field)
         draft.given(marks)
         frame = Frame(
@@ -230,6 +237,8 @@ class Observer:
         params: Fields = envelope.params if isinstance(envelope.params, dict) else {}
         is_update = direction == TO_CLIENT and method == "session/update"
         session = self._session(draft, params, update=is_update)
+        if session is None and "sessionId" not in params and method in SESSION_METHODS:
+            draft.anomaly("missing_session", method)
         if envelope.kind == "request":
             if is_notification(method):
                 draft.anomaly("unexpected_id", method)

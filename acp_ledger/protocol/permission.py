@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from acp_ledger.protocol.envelope import array_of, identity, text_of
 from acp_ledger.protocol.outcome import error_words
 from acp_ledger.protocol.text import shown
-from acp_ledger.protocol.v1 import LISTED, Fields, ToolCall, as_objects, call_step, fields_of, word
+from acp_ledger.protocol.v1 import Fields, ToolCall, as_objects, call_step, fields_of, word
 
 if TYPE_CHECKING:
     from acp_ledger.protocol.records import DecisionOutcome, Effect
@@ -29,7 +29,7 @@ class Option(NamedTuple):
 class Question(NamedTuple):
     """A permission question, as asked.
 
-    `options` is None where the offer is missing or no list; `offers_known` is False where not all of it was read.
+    `options` is None where the offer is missing or no list; `offers_known` is False where it was not read.
     """
 
     tool_call_id: str | None
@@ -79,7 +79,7 @@ def question_of(params: Fields, wrong: list[str]) -> Question:
         tool_status=step.status_raw,
         option_count=None if options is None else len(options),
         options=None if options is None else _options(options, wrong),
-        offers_known=options is None or len(options) <= LISTED,
+        offers_known=True,
     )
 
 
@@ -101,7 +101,7 @@ def decision_of(question: Question, result: Any, error: Any, *, ambiguous: bool 
     """What an answer to a question says; `None` stands for a member that is absent or null.
 
     The first offer with the chosen id gives the option's kind: `''` when it was never offered, None when its offer
-    names no kind or when not every offer was read. An answer that is `ambiguous`, that has both members, or whose
+    names no kind or the offers were not read. An answer that is `ambiguous`, that has both members, or whose
     outcome cannot be read is malformed.
     """
     if ambiguous or (result is not None and error is not None):

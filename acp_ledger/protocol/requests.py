@@ -102,6 +102,9 @@ def is_notification(method: str) -> bool:
     return method in _NOTIFICATIONS
 
 
+SESSION_METHODS: Final = frozenset({"session/prompt", "session/request_permission", "session/update"})
+"""Methods that mean nothing without the session they name."""
+
 _NOTIFICATIONS: Final = frozenset({"session/update", "session/cancel", "$/cancel_request", "elicitation/complete"})
 
 

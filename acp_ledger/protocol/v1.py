@@ -66,9 +66,6 @@ STREAMS: Final[dict[str, Stream]] = {
 STATUSES: Final = frozenset({"pending", "in_progress", "completed", "failed"})
 ENDED_STATUSES: Final = frozenset({"completed", "failed"})
 
-LISTED: Final = 1_000
-"""Options, locations, modes and content blocks of one line that become rows or words; the line itself has them all."""
-
 
 class Location(NamedTuple):
     """A path that a tool call names, and the line in it."""
@@ -126,10 +123,11 @@ def fields_of(fields: Fields, key: str, wrong: list[str]) -> Fields:
 
 
 def as_objects(items: Sequence[Any], key: str, wrong: list[str]) -> list[Fields]:
-    """The first `LISTED` items; one that is no object reads as an empty one."""
-    if any(not isinstance(item, dict) for item in items[:LISTED]):
-        wrong.append(f"{key}[]")
-    return [item if isinstance(item, dict) else {} for item in items[:LISTED]]
+    """The items of an array, one that is no object as an empty one."""
+    if all(isinstance(item, dict) for item in items):
+        return list(items)
+    wrong.append(f"{key}[]")
+    return [item if isinstance(item, dict) else {} for item in items]
 
 
 def step_of(update: Fields, wrong: list[str]) -> Mapped:
