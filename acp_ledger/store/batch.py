@@ -51,7 +51,7 @@ class Prepared(NamedTuple):
     ended: frozenset[int]
 
 
-class _Salts:
+class Salts:
     """Random bytes, taken from the system a few thousand at a time: one call per salt costs as much as a digest."""
 
     def __init__(self) -> None:
@@ -65,7 +65,11 @@ class _Salts:
         return self._pool[start : self._at]
 
 
-def prepare(batch: Sequence[tuple[int, Sequence[Entry]]], heads: Mapping[int, Head]) -> Prepared:
+def prepare(
+    batch: Sequence[tuple[int, Sequence[Entry]]],
+    heads: Mapping[int, Head],
+    salts: Callable[[int], bytes] = os.urandom,
+) -> Prepared:
     """Seal a batch behind the heads of its transports.
 
     Raises:
@@ -75,7 +79,6 @@ def prepare(batch: Sequence[tuple[int, Sequence[Entry]]], heads: Mapping[int, He
     after: dict[int, Head] = {}
     links: list[Link] = []
     ended = set()
-    salts = _Salts()
     for transport_id, entries in batch:
         head = after.get(transport_id) or heads[transport_id]
         for entry in entries:

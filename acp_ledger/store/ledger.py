@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from acp_ledger.errors import LedgerError, LedgerLocked, StoreFault
 from acp_ledger.protocol.records import NO_CONNECTION, UNNEGOTIATED
 from acp_ledger.store import chain, engine, schema, tables
-from acp_ledger.store.batch import Head, Link, Prepared, insert_statements, prepare
+from acp_ledger.store.batch import Head, Link, Prepared, Salts, insert_statements, prepare
 from acp_ledger.store.faults import (
     MEND_RESTART,
     CommitHeld,
@@ -102,7 +102,7 @@ class Ledger:
         self._acknowledged: dict[int, Head] = {}
         self._doubted: list[Link] = []
         self._last_id: int | None = None
-        self._moved = False
+        self._salts = Salts()
 
     @classmethod
     def open(cls, url: str, daemon: Daemon, *, at: int, synchronous: Synchronous = "full") -> Self:
@@ -229,7 +229,7 @@ class Ledger:
         writer = self._ready()
         try:
             heads = {transport_id: self._head(writer.connection, transport_id) for transport_id, _ in batch}
-            prepared = prepare(batch, heads)
+            prepared = prepare(batch, heads, self._salts)
         except CommitRefused:
             raise
         except SQLAlchemyError as error:
@@ -311,7 +311,7 @@ class Ledger:
             writer.begin()
             transport_id, epoch = self._free_id(writer.connection, new)
             row = self._transport_row(new, epoch)
-            sealed = chain.seal_transport(self.ledger_id, row, chain.os.urandom(chain.SALT_BYTES))
+            sealed = chain.seal_transport(self.ledger_id, row, self._salts(chain.SALT_BYTES))
             values = {"id": transport_id, **row, **sealed._asdict()}
             writer.connection.execute(insert(tables.transports), values)
         except Exception as error:
