@@ -157,7 +157,8 @@ def _keep(rows: Iterable[Any], seen: list[Any]) -> Iterator[Any]:
 
 def _say(notes: Iterable[str], count: int, name: str, limit: int | None, options: Options) -> None:
     more = f"; the newest {limit} at most, -n shows more" if limit is not None and count == limit else ""
-    note(f"{count:,} {name}{more}", options)
+    noun = "words" if name == "coverage" else name
+    note(f"{count:,} {noun.removesuffix('s') if count == 1 else noun}{more}", options)
     for text in notes:
         note(text, options)
 

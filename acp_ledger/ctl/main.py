@@ -69,7 +69,6 @@ def _exit_code(run: Callable[[], object]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     except PipeClosedError:
-        _silence_stdout()
         return ExitCode.PIPE_CLOSED
     except (LedgerError, click.ClickException, OSError) as error:
         return _report(*_words(error), error)
@@ -104,7 +103,7 @@ def _report(message: str, hint: str | None, code: int, error: BaseException) -> 
 
 
 def _silence_stdout() -> None:
-    """Point stdout at nothing, so that the interpreter's last flush does not fail aloud."""
+    """Point stdout at nothing, so that the interpreter's last flush neither fails aloud nor waits for a reader."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.close(nothing)
@@ -154,7 +153,12 @@ def root(context: click.Context) -> None:
 
 def main() -> None:
     """Run `ledgerctl`; the entry point of the installed script."""
-    root.main(prog_name="ledgerctl")
+    try:
+        root.main(prog_name="ledgerctl")
+    except SystemExit as ended:
+        if ended.code in {ExitCode.INTERRUPTED, ExitCode.PIPE_CLOSED}:
+            _silence_stdout()
+        raise
 
 
 if __name__ == "__main__":

@@ -14,14 +14,17 @@ import click
 from acp_ledger.ctl.control import ask, socket_path
 from acp_ledger.ctl.options import Command, Options, current_options
 from acp_ledger.ctl.reading import ledger_url, open_ledger
-from acp_ledger.ctl.render import cell, document
+from acp_ledger.ctl.render import document
 from acp_ledger.ctl.text import escape
 from acp_ledger.errors import DaemonUnreachable, ExitCode, LedgerError, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_TROUBLE: Final = ("degraded", "held")
+_TROUBLE: Final = {
+    "holding": "a commit is late, and agents are not read until the ledger takes it",
+    "degraded": "the ledger takes no commit, agents were ended, and new ones are refused until it does",
+}
 
 
 @click.command(cls=Command, examples=("ledgerctl status", "ledgerctl status -o json | jq .daemon"))
@@ -71,36 +74,63 @@ def _screen(daemon: dict[str, Any] | None, failure: DaemonUnreachable | None, le
         yield f"daemon   not reachable: {failure.message if failure else ''}"
     else:
         yield from _daemon_lines(daemon)
-    yield from _block("ledger", ledger)
+    yield from _ledger_lines(ledger)
     for transport in (daemon or {}).get("transports", ()):
-        yield from _block("open", transport)
+        yield f"open     {_pairs(transport)}"
 
 
 def _daemon_lines(daemon: dict[str, Any]) -> Iterator[str]:
     trouble = _trouble(daemon)
-    yield f"daemon   {'running, BUT ' + trouble.upper() if trouble else 'running'}"
-    if trouble == "held":
-        yield "  a commit is late: agents are not read until the ledger takes it"
-    if trouble == "degraded":
-        yield "  the ledger does not take commits: agents were ended, and new ones are refused until it does"
-    yield from _block("", {name: value for name, value in daemon.items() if name != "transports"})
+    state = f"running, BUT {trouble.upper()}" if trouble else "stopping" if daemon.get("stopping") else "running"
+    committer = dict(daemon.get("committer") or {})
+    up = _duration(daemon.get("uptime_seconds"))
+    yield f"daemon   {state}   pid {daemon.get('pid')}   up {up}   v{daemon.get('version')}"
+    if trouble:
+        yield f"         {_TROUBLE[trouble]}: {committer.get('error') or 'no reason given'}"
+    kept = f"schema {daemon.get('schema')}, durable against {daemon.get('durability')} loss"
+    yield f"         writes to {daemon.get('ledger')}, {kept}"
+    times = f"commit p50 {_milliseconds(committer.get('commit_p50'))}, p99 {_milliseconds(committer.get('commit_p99'))}"
+    recorded = f"{committer.get('entries', 0):,} recorded since it started"
+    yield f"         {times}, {committer.get('queued', 0)} waiting, {recorded}"
+
+
+def _ledger_lines(ledger: dict[str, Any]) -> Iterator[str]:
+    yield f"ledger   {ledger['url']}"
+    if "error" in ledger:
+        yield f"         cannot be read: {ledger['error']}"
+        if ledger["hint"]:
+            yield f"         hint: {ledger['hint']}"
+        return
+    yield f"         id {ledger['ledger_id']}, schema {ledger['revision']}"
+    yield f"record   {_counts(ledger, 'sessions', 'turns', 'frames', 'events', 'questions', 'decisions')}"
+    yield f"         {_counts(ledger, 'transports', 'open_transports', 'anomalies', 'gaps')}"
+
+
+def _counts(ledger: dict[str, Any], *names: str) -> str:
+    return ", ".join(f"{ledger[name]:,} {name.replace('_', ' ')}" for name in names)
+
+
+def _pairs(content: dict[str, Any]) -> str:
+    return "   ".join(f"{name} {value}" for name, value in content.items() if value is not None)
+
+
+def _milliseconds(micros: object) -> str:
+    return f"{micros / 1000:.1f} ms" if isinstance(micros, int | float) else "-"
+
+
+def _duration(seconds: object) -> str:
+    """Write seconds as days, hours and minutes, the two largest of them."""
+    if not isinstance(seconds, int):
+        return "-"
+    days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds % 60} s"
 
 
 def _trouble(daemon: dict[str, Any]) -> str:
-    """Name what keeps the daemon from committing, wherever its answer says so; empty when nothing does."""
-    for name in _TROUBLE:
-        if daemon.get(name) is True or daemon.get("state") == name:
-            return name
-    inner = daemon.get("ledger")
-    return _trouble(inner) if isinstance(inner, dict) else ""
-
-
-def _block(title: str, content: dict[str, Any], indent: str = "  ") -> Iterator[str]:
-    if title:
-        yield title
-    for name, value in content.items():
-        if isinstance(value, dict):
-            yield f"{indent}{name}"
-            yield from _block("", value, indent + "  ")
-        else:
-            yield f"{indent}{name:<18} {cell(name, value) if value is not None else '-'}"
+    """Name what keeps the daemon from committing; empty when nothing does."""
+    committer = daemon.get("committer") or {}
+    if committer.get("degraded"):
+        return "degraded"
+    return "holding" if committer.get("held_seconds") is not None else ""

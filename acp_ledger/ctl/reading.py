@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acp_ledger import paths
-from acp_ledger.errors import DatabaseRefused, NoLedger, StoreFault, UsageError
+from acp_ledger.errors import DatabaseRefused, LedgerError, NoLedger, StoreFault, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ SHORTEST_PREFIX: Final = 4
 _SETTINGS: Final = "ACP_LEDGER_"
 
 
-class NothingFoundError(UsageError):
+class NothingFoundError(LedgerError):
     """No row has this id."""
 
 

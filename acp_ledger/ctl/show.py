@@ -124,9 +124,14 @@ def _filter(key: SessionKey) -> Filter:
 
 def _show_session(connection: Connection, key: SessionKey, options: Options) -> None:
     queries, wanted = _queries(), _filter(key)
-    names = ("sessions", "turns", "messages", "tool_calls", "decisions", "coverage", "anomalies")
+    names = ("sessions", "turns", "messages", "tool_calls", "decisions", "coverage")
     content: dict[str, list[Any]] = {name: list(getattr(queries, name)(connection, wanted)) for name in names}
-    content["gaps"] = list(queries.gaps(connection, _of_transport(key.transport_id)))
+    # A line nobody could read names no session, and a gap never does: both may concern this one.
+    whole = _of_transport(key.transport_id)
+    content["anomalies"] = [
+        row for row in queries.anomalies(connection, whole) if row.session_id in {None, key.session_id}
+    ]
+    content["gaps"] = list(queries.gaps(connection, whole))
     if options.output != "table":
         document("show", {name: _records(rows) for name, rows in content.items()}, options)
         return
@@ -197,7 +202,7 @@ def _holdings(content: dict[str, list[Any]]) -> Iterator[str]:
         if row.recorded_as != "step":
             counts[row.word] = counts.get(row.word, 0) + row.count
     yield f"not recorded as steps: {counted_words(counts) or 'nothing'}"
-    yield f"anomalies: {len(content['anomalies']) or 'none'}"
+    yield f"anomalies of this session, or of no session: {len(content['anomalies']) or 'none'}"
     for row in content["anomalies"]:
         yield f"  {row.transport_id}:{row.frame_seq}  {row.class_}  {row.detail or ''}"
     yield f"gaps on this transport: {len(content['gaps']) or 'none'}"
