@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
@@ -43,7 +44,7 @@ def test_example_means_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copying config.example.toml changes nothing."""
     for variable in list(settings.IGNORED_VARIABLES):
         monkeypatch.delenv(variable, raising=False)
-    assert settings.load(ROOT / "config.example.toml") == settings.Settings()
+    assert settings.load(ROOT / "config.example.toml").model_dump() == settings.Settings().model_dump()
 
 
 def test_example_names_every_key() -> None:
@@ -116,6 +117,18 @@ def _check_command(words: list[str]) -> None:
         command = found
         context = command.make_context(name, list(arguments), parent=context, resilient_parsing=True)
         arguments = list(context.args)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "acp_ledger").rglob("*.py")), ids=_relative)
+def test_commands_named_in_hints_exist(path: Path) -> None:
+    """An error never sends anybody to a command that is not there."""
+    names = set(root.list_commands(click.Context(root)))
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    prose = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose:
+            for name in re.findall(r"ledgerctl ([a-z]+)", node.value):
+                assert name in names, node.value
 
 
 def test_schema_vectors_can_be_recomputed() -> None:

@@ -70,8 +70,8 @@ def test_installed_wheel_creates_a_ledger(installed: Path, tmp_path: Path) -> No
     """Away from the checkout the package finds its migrations, and makes a ledger of its newest revision."""
     url = f"sqlite:///{tmp_path}/ledger.db"
     code = (
-        "from acp_ledger.store import schema; "
-        f"schema.create_if_missing({url!r}); print(schema.current_revision({url!r}) == schema.HEAD)"
+        "from acp_ledger.store import engine, schema; "
+        f"writer = engine.open_writer({url!r}); print(schema.prepare(writer).revision == schema.HEAD); writer.close()"
     )
     assert _python(installed, code) == "True"
 
