@@ -113,13 +113,18 @@ LONGEST_ERROR: Final = 20_000
 _Event: TypeAlias = "MutableMapping[str, Any]"
 
 
-def configure(*, form: Format = "auto", level: Level = "info", stream: TextIO | None = None) -> None:
+def configure(
+    *,
+    format: Format = "auto",  # noqa: A002  # the setting's own name
+    level: Level = "info",
+    stream: TextIO | None = None,
+) -> None:
     """Send every event from `level` on to `stream` (standard error by default), one line each.
 
     `auto` writes for people when the stream is a terminal, and JSON otherwise.
     """
     out = sys.stderr if stream is None else stream
-    console = form == "console" or (form == "auto" and out.isatty())
+    console = format == "console" or (format == "auto" and out.isatty())
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 import click
 
-from acp_ledger import settings, sources
+from acp_ledger import run, settings, sources
+from acp_ledger.ctl.main import root
+from acp_ledger.daemon.main import main as daemon
 from acp_ledger.errors import MEANINGS
 from docs import schema
 
@@ -142,8 +144,6 @@ def config_page() -> str:
 
 def cli_page() -> str:
     """Every command with its help, as typed `--help` shows it, and the exit codes."""
-    from acp_ledger.ctl.main import root  # noqa: PLC0415  # the page on settings needs no commands
-
     lines = [
         "# Commands",
         "",
@@ -159,7 +159,8 @@ def cli_page() -> str:
         "`acp-ledger-run` exits with the agent's own status, 128 + N after signal N; with 126 or 127 as `env` does where",
         "the agent cannot be started; with 69 where no daemon could be reached or started.",
     ]
-    for path, command in commands(root, ("ledgerctl",)):
+    lines += ["", "## `acp-ledger-run`", "", "```text", run.HELP.rstrip(), "```"]
+    for path, command in [(("acp-ledgerd",), daemon), *commands(root, ("ledgerctl",))]:
         lines += ["", f"## `{' '.join(path)}`", "", "```text", help_of(command, path), "```"]
     return "\n".join(lines) + "\n"
 
@@ -180,7 +181,8 @@ def help_of(command: click.Command, path: tuple[str, ...]) -> str:
     parent: click.Context | None = None
     for name in path[:-1]:
         parent = click.Context(click.Group(name), info_name=name, parent=parent)
-    context = command.context_class(command, info_name=path[-1], parent=parent, terminal_width=WIDTH)
+    shape = {**command.context_settings, "terminal_width": WIDTH}
+    context = command.context_class(command, info_name=path[-1], parent=parent, **shape)
     return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import create_engine
 
+from acp_ledger.protocol.observer import ANOMALY_CLASSES
 from acp_ledger.protocol.records import ERASABLE, TABLE_OF, UNNEGOTIATED, Entry, Event, Frame, ToolCallStep
 from acp_ledger.store import chain, views
 from acp_ledger.store.tables import metadata
@@ -119,7 +120,7 @@ LEDGER_ID: Final = bytes(range(16, 32))
 
 def page(made: str) -> str:
     """The whole page."""
-    return "\n".join([*_introduction(made), *_views(), *_tables(), *_hashes()]) + "\n"
+    return "\n".join([*_introduction(made), *_views(), *_tables(), *_anomalies(), *_hashes()]) + "\n"
 
 
 def _introduction(made: str) -> list[str]:
@@ -192,6 +193,12 @@ def _digest(table: Table, column: Column[Any]) -> str:
     if column.name in shape.facts:
         return "`facts`"
     return {"body": "`commitment`"}.get(column.name, "")
+
+
+def _anomalies() -> Iterator[str]:
+    yield from ("", "## Classes of anomalies", "", "| class | meaning |", "|---|---|")
+    for name, meaning in ANOMALY_CLASSES.items():
+        yield f"| `{name}` | {meaning.replace('|', chr(92) + '|')} |"
 
 
 def _hashes() -> list[str]:
