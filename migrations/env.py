@@ -7,20 +7,23 @@ their one list once the newest is reached.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from alembic import context
 
 from acp_ledger.store import guards, schema
 from acp_ledger.store.tables import metadata
 
+if TYPE_CHECKING:
+    from alembic.runtime.migration import MigrationInfo
+
 connection = context.config.attributes["connection"]
 applied: list[str] = []
 
 
-def note(*, step: Any, **_rest: Any) -> None:
+def note(*, step: MigrationInfo, **_rest: Any) -> None:
     """Remember a revision that was applied."""
-    applied.append(step.up_revision_id)
+    applied.extend(step.up_revision_ids)
 
 
 context.configure(
@@ -30,7 +33,7 @@ context.configure(
     render_as_batch=connection.dialect.name == "sqlite",
     compare_type=True,
     include_name=schema.is_ours,
-    on_version_apply=note,
+    on_version_apply=note,  # type: ignore[arg-type]  # called by keyword, as its documentation says
 )
 guards.drop_guards(connection)
 context.run_migrations()

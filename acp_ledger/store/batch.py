@@ -59,6 +59,7 @@ class Salts:
         self._at = 0
 
     def __call__(self, size: int) -> bytes:
+        """As many fresh random bytes."""
         if self._at + size > len(self._pool):
             self._pool, self._at = os.urandom(4096), 0
         start, self._at = self._at, self._at + size
@@ -123,12 +124,14 @@ def _add(
 
 def insert_statements(dialect: Dialect) -> dict[str, str]:
     """The INSERT of every table of records, its parameters by position in the order of its columns."""
-    positional: Any = dialect.__class__(paramstyle="qmark" if dialect.name == "sqlite" else "format")
+    kind: Any = dialect.__class__
+    positional = kind(paramstyle="qmark" if dialect.name == "sqlite" else "format")
     return {table.name: _insert(table, positional) for table in tables.RECORD_TABLES}
 
 
 def _insert(table: Table, dialect: Dialect) -> str:
-    compiled = insert(table).compile(dialect=dialect, column_keys=[column.name for column in table.columns])
-    if compiled.positiontup != [column.name for column in table.columns]:  # type: ignore[attr-defined]  # SQLCompiler
+    names = [column.name for column in table.columns]
+    compiled: Any = insert(table).compile(dialect=dialect, column_keys=names)
+    if compiled.positiontup != names:
         raise AssertionError(f"the INSERT of {table.name} is not in the order of its columns")
     return str(compiled)

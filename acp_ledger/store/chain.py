@@ -1,4 +1,4 @@
-"""The tamper evidence: from rows to canonical bytes, digests and links.
+r"""The tamper evidence: from rows to canonical bytes, digests and links.
 
 What must not be broken here: every byte that is hashed. A ledger lives longer than this program, and rows written by
 one version are verified by all later ones, so the tags, the order of keys and the spelling of values never change;
@@ -6,22 +6,23 @@ one version are verified by all later ones, so the tags, the order of keys and t
 microseconds.
 
     lp(x)        = u32be length, then the bytes
-    canonical(x) = UTF-8 JSON without spaces; strings escape only what JSON demands (`"`, `\\`, and controls, with
-                   \\b \\f \\n \\r \\t where they exist, else \\u00xx); keys by code point; NULL written; booleans as 0
+    canonical(x) = UTF-8 JSON without spaces; strings escape only what JSON demands (`"`, `\`, and controls, with
+                   \b \f \n \r \t where they exist, else \u00xx); keys by code point; NULL written; booleans as 0
                    and 1; blobs as hex; rows as [table, {column: value}] by table, then ordinal
-    commitment   = SHA256("acp-ledger/body/1\\0"    lp(salt) body)          32 zero bytes without a body
-    private      = SHA256("acp-ledger/private/1\\0" lp(private_salt) canonical(rows' erasable columns))
+    commitment   = SHA256("acp-ledger/body/1\0"    lp(salt) body)          32 zero bytes without a body
+    private      = SHA256("acp-ledger/private/1\0" lp(private_salt) canonical(rows' erasable columns))
                    of the rows that have at least one that is not NULL;     32 zero bytes when there are none
-    facts        = SHA256("acp-ledger/facts/1\\0"   canonical(rows' other mapped columns))
-    genesis      = SHA256("acp-ledger/genesis/1\\0" ledger_id u64be(epoch) private facts)
-    chain        = SHA256("acp-ledger/link/1\\0"    previous u64be(frame_seq) commitment private facts)
+    facts        = SHA256("acp-ledger/facts/1\0"   canonical(rows' other mapped columns))
+    genesis      = SHA256("acp-ledger/genesis/1\0" ledger_id u64be(epoch) private facts)
+    chain        = SHA256("acp-ledger/link/1\0"    previous u64be(frame_seq) commitment private facts)
 """
 
 from __future__ import annotations
 
 import os
 from hashlib import sha256
-from json.encoder import JSONEncoder, encode_basestring as quoted
+from json.encoder import JSONEncoder
+from json.encoder import encode_basestring as quoted
 from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple

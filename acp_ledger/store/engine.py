@@ -89,9 +89,7 @@ class Writer:
     def rollback(self) -> bool:
         """Leave any transaction; False when the connection can no longer be used."""
         try:
-            if not self.is_sqlite:
-                self.driver.execute("ROLLBACK")
-            elif self.driver.in_transaction:
+            if not self.is_sqlite or self.driver.in_transaction:
                 self.driver.execute("ROLLBACK")
         except Exception:  # noqa: BLE001  # any failure means the same: the connection is of no more use
             return False
@@ -330,7 +328,7 @@ def _expect(writer: Writer, name: str, wanted: Iterable[str]) -> None:
     if (found := _show(writer, name)) not in wanted:
         raise DatabaseRefused(
             f"Postgres runs with {name} = {found}, which does not keep what is committed",
-            hint=f"set {name} = {sorted(wanted)[0]} in postgresql.conf and reload the server",
+            hint=f"set {name} = {min(wanted)} in postgresql.conf and reload the server",
         )
 
 

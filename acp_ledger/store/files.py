@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 NETWORK: Final = frozenset(
-    "9p afs beegfs ceph cifs fuse.ceph fuse.gcsfuse fuse.glusterfs fuse.rclone fuse.s3fs fuse.sshfs glusterfs gpfs "
-    "lustre ncpfs nfs nfs4 smb2 smb3 smbfs".split(),
+    {
+        *("9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4"),
+        *("smb2", "smb3", "smbfs"),
+        *("fuse.ceph", "fuse.gcsfuse", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"),
+    }
 )
 """Filesystems on which SQLite's write-ahead log does not work: it needs memory shared with every other reader."""
 

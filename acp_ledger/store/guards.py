@@ -30,19 +30,22 @@ def guard_statements(table: Table, dialect: str) -> list[str]:
     name = table.name
     words = _REFUSED % name
     if dialect == "sqlite":
+        refuse = f"BEGIN SELECT RAISE(ABORT, '{words}'); END"
+        unless = f"WHEN NOT ({_is_erasure(table, 'IS')})"
         return [
-            f"CREATE TRIGGER {name}_no_delete BEFORE DELETE ON {name} BEGIN SELECT RAISE(ABORT, '{words}'); END",
-            f"CREATE TRIGGER {name}_no_update BEFORE UPDATE ON {name} WHEN NOT ({_is_erasure(table, 'IS')}) "
-            f"BEGIN SELECT RAISE(ABORT, '{words}'); END",
+            f"CREATE TRIGGER {name}_no_delete BEFORE DELETE ON {name} {refuse}",
+            f"CREATE TRIGGER {name}_no_update BEFORE UPDATE ON {name} {unless} {refuse}",
         ]
-    refuse = f"RAISE EXCEPTION USING MESSAGE = '{words}', ERRCODE = 'restrict_violation';"
+    same = _is_erasure(table, "IS NOT DISTINCT FROM")
+    body = (
+        f"BEGIN IF TG_OP = 'UPDATE' THEN IF {same} THEN RETURN NEW; END IF; END IF; "
+        f"RAISE EXCEPTION USING MESSAGE = '{words}', ERRCODE = 'restrict_violation'; END"
+    )
+    run = f"EXECUTE FUNCTION {name}_guard()"
     return [
-        f"CREATE FUNCTION {name}_guard() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-        f"IF TG_OP = 'UPDATE' THEN IF {_is_erasure(table, 'IS NOT DISTINCT FROM')} THEN RETURN NEW; END IF; END IF; "
-        f"{refuse} END $$",
-        f"CREATE TRIGGER {name}_guard BEFORE UPDATE OR DELETE ON {name} FOR EACH ROW EXECUTE FUNCTION {name}_guard()",
-        f"CREATE TRIGGER {name}_no_truncate BEFORE TRUNCATE ON {name} "
-        f"FOR EACH STATEMENT EXECUTE FUNCTION {name}_guard()",
+        f"CREATE FUNCTION {name}_guard() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$",
+        f"CREATE TRIGGER {name}_guard BEFORE UPDATE OR DELETE ON {name} FOR EACH ROW {run}",
+        f"CREATE TRIGGER {name}_no_truncate BEFORE TRUNCATE ON {name} FOR EACH STATEMENT {run}",
     ]
 
 

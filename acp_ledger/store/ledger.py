@@ -8,16 +8,15 @@ it had acknowledged is written to no more. One thread at a time uses a ledger; `
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Self
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
 
 from sqlalchemy import func, insert, literal, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from acp_ledger.errors import LedgerError, LedgerLocked, StoreFault
-from acp_ledger.protocol.records import NO_CONNECTION, UNNEGOTIATED
+from acp_ledger.protocol.records import NO_CONNECTION
 from acp_ledger.store import chain, engine, schema, tables
 from acp_ledger.store.batch import Head, Link, Prepared, Salts, insert_statements, prepare
 from acp_ledger.store.faults import (
@@ -30,60 +29,18 @@ from acp_ledger.store.faults import (
     classify,
     driver_error,
 )
-from acp_ledger.store.files import InstanceLock, prepare as prepare_file
+from acp_ledger.store.files import InstanceLock
+from acp_ledger.store.files import prepare as prepare_file
+from acp_ledger.store.opening import EPOCH_BOUND, Daemon, NewTransport, OpenedTransport, exists, free_id, transport_row
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from sqlalchemy import Connection, Select
+    from sqlalchemy import Connection
 
     from acp_ledger.protocol.records import Entry
     from acp_ledger.store.engine import Synchronous, Writer
-
-ID_TRIES: Final = 1_000
-"""Ids tried in a row before opening a transport is given up; other daemons took them in the same microseconds."""
-
-EPOCH_BOUND: Final = 1 << 53
-"""Epochs are below this, so that JSON readers keep them exact."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewTransport:
-    """A transport that is about to be opened. `opened_at` is UTC microseconds; `epoch` is the caller's own, or None."""
-
-    opened_at: int
-    mode: str
-    agent: str
-    argv: Sequence[str]
-    cwd: str | None
-    mapping_version: str
-    env_names: Sequence[str] = ()
-    label: Mapping[str, str] = field(default_factory=dict)
-    peer_uid: int | None = None
-    peer_gid: int | None = None
-    peer_pid: int | None = None
-    os_user: str | None = None
-    limits: Mapping[str, Any] = field(default_factory=dict)
-    policy_digest: str | None = None
-    failure_mode: str = "closed"
-    epoch: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedTransport:
-    """A transport that is in the ledger; its first number is 1."""
-
-    id: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Daemon:
-    """The installation that writes: its id from the state directory, its host's name, its user."""
-
-    daemon_id: str
-    host: str
-    uid: int
+__all__ = ["Daemon", "Ledger", "NewTransport", "OpenedTransport"]
 
 
 class Ledger:
@@ -305,12 +262,13 @@ class Ledger:
             CommitUnknown: A row may have been left behind; it is closed at the next start. Try again.
         """
         if new.epoch is not None and not 0 < new.epoch < EPOCH_BOUND:
-            raise CommitRefused(f"epoch {new.epoch} is not between 1 and 2^53 - 1")
+            raise CommitRefused(f"the epoch {new.epoch} is not between 1 and 2^53 - 1", hint="choose one in between")
         writer = self._ready()
         try:
             writer.begin()
-            transport_id, epoch = self._free_id(writer.connection, new)
-            row = self._transport_row(new, epoch)
+            first = max(self._own_last(writer.connection) + 1, new.opened_at)
+            transport_id, epoch = free_id(writer.connection, first, new.epoch)
+            row = transport_row(new, epoch, self.daemon, self.durability)
             sealed = chain.seal_transport(self.ledger_id, row, self._salts(chain.SALT_BYTES))
             values = {"id": transport_id, **row, **sealed._asdict()}
             writer.connection.execute(insert(tables.transports), values)
@@ -321,46 +279,16 @@ class Ledger:
         self._last_id = transport_id
         return OpenedTransport(transport_id, epoch)
 
-    def _free_id(self, connection: Connection, new: NewTransport) -> tuple[int, int]:
-        c = tables.transports.c
+    def _own_last(self, connection: Connection) -> int:
         if self._last_id is None:
+            c = tables.transports.c
             own = select(func.max(c.id)).where(c.daemon_id == self.daemon.daemon_id)
             self._last_id = connection.execute(own).scalar() or 0
-        if new.epoch is not None and _exists(connection, select(literal(1)).where(c.epoch == new.epoch)):
-            raise CommitRefused(f"epoch {new.epoch} is taken")
-        first = max(self._last_id + 1, new.opened_at)
-        for number in range(first, first + ID_TRIES):
-            taken = (c.id == number) if new.epoch is not None else (c.id == number) | (c.epoch == number)
-            if not _exists(connection, select(literal(1)).where(taken)):
-                return number, new.epoch or number
-        raise CommitHeld(f"no id is free from {first} on", hint="check the clocks of the daemons on this ledger")
-
-    def _transport_row(self, new: NewTransport, epoch: int) -> dict[str, Any]:
-        return {
-            "epoch": epoch,
-            "protocol_revision": UNNEGOTIATED,
-            "daemon_id": self.daemon.daemon_id,
-            "opened_at": new.opened_at,
-            "mode": new.mode,
-            "agent": _readable(new.agent),
-            "argv": _json(list(new.argv)),
-            "cwd": None if new.cwd is None else _readable(new.cwd),
-            "env_names": _json(sorted(new.env_names)),
-            "label": _json(dict(new.label)) if new.label else None,
-            "peer_uid": new.peer_uid,
-            "peer_gid": new.peer_gid,
-            "peer_pid": new.peer_pid,
-            "os_user": None if new.os_user is None else _readable(new.os_user),
-            "limits": _json(dict(new.limits)),
-            "policy_digest": new.policy_digest,
-            "failure_mode": new.failure_mode,
-            "durability": self.durability,
-            "mapping_version": new.mapping_version,
-        }
+        return self._last_id
 
     def _register(self, writer: Writer, at: int) -> None:
         c = tables.daemons.c
-        if _exists(writer.connection, select(literal(1)).where(c.daemon_id == self.daemon.daemon_id)):
+        if exists(writer.connection, select(literal(1)).where(c.daemon_id == self.daemon.daemon_id)):
             return
         row = {
             "daemon_id": self.daemon.daemon_id,
@@ -421,10 +349,8 @@ class Ledger:
         """Empty the log into the database where nobody reads, close, and let go of the lock."""
         writer = self._writer
         if writer is not None and writer.is_sqlite:
-            try:
+            with suppress(sqlite3.Error):  # where it cannot, the log keeps what it holds
                 writer.driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
-            except sqlite3.Error:
-                pass  # the log keeps what it holds
         self._give_up()
         self._unlock()
 
@@ -445,28 +371,5 @@ def _link_at(connection: Connection, transport_id: int, frame_seq: int) -> bytes
     return None
 
 
-def _exists(connection: Connection, query: Select[Any]) -> bool:
-    return connection.execute(query.limit(1)).first() is not None
-
-
 def _numbers(batch: Sequence[tuple[int, Sequence[Entry]]]) -> set[tuple[int, int]]:
     return {(transport_id, entry.record.frame_seq) for transport_id, entries in batch for entry in entries}
-
-
-def _readable(text: str) -> str:
-    """Text of the system's that may not be UTF-8, or hold NUL, with replacement characters in their place."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "\ufffd")
-
-
-def _json(value: Any) -> str:
-    """Compact JSON; undecodable bytes stay as escaped surrogates, so that a command line can be told exactly."""
-    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    return (
-        written
-        if written.isascii() or _is_unicode(written)
-        else json.dumps(value, separators=(",", ":"), sort_keys=True)
-    )
-
-
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)

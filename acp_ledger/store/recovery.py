@@ -1,8 +1,9 @@
 """What a crash or a failed ledger left open is closed by SQL alone, from the rows that are committed.
 
 What must not be broken here: nothing is invented and nothing is guessed. A question without an answer is
-`unanswered`, a turn without an end is `interrupted`, and each says why. A message that was still open gets no row. The rows stand under an event of their own, chained behind
-what was committed; a transport that is closed is not closed again; other daemons' transports are not touched.
+`unanswered`, a turn without an end is `interrupted`, and each says why. A message that was still open gets no row. The
+rows stand under an event of their own, chained behind what was committed; a transport that has ended is not ended
+again; other daemons' transports are not touched.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from acp_ledger.protocol.records import Direction
+    from acp_ledger.protocol.records import Derived, Direction
     from acp_ledger.store.ledger import Ledger
 
 Ending: TypeAlias = Literal["closed", "interrupted"]
@@ -163,13 +164,13 @@ def closing_entries(
     if stand.ended:
         return ()
     number, revision = stand.frame_seq + 1, stand.revision
-    entries = []
+    entries: list[Entry] = []
     if gap is not None:
         record = Event(number, revision, "gap", at)
         row = Gap(number, 0, revision, gap.cause, gap.from_at, gap.to_at, gap.count, gap.digest)
         entries.append(Entry(record, (row,), None))
         number += 1
-    rows = (
+    rows: tuple[Derived, ...] = (
         *_unanswered(connection, transport_id, number, revision, close_reason),
         *_unended(connection, transport_id, number, revision, close_reason),
         *(DeliveryMark(number, n, revision, way, through) for n, (way, through) in enumerate(delivered)),

@@ -10,13 +10,10 @@ import secrets
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from importlib import import_module, metadata as packages
+from importlib import metadata as packages
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy import insert, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -236,6 +233,9 @@ def _not_changed(error: BaseException) -> DatabaseRefused:
 
 
 def _run(writer: engine.Writer, at: int | None = None) -> None:
+    from alembic import command  # noqa: PLC0415  # costs 100 ms, and only a schema that changes needs it
+    from alembic.config import Config  # noqa: PLC0415  # likewise
+
     config = Config(attributes={"connection": writer.connection, "at": at})
     config.set_main_option("script_location", str(scripts()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
@@ -251,6 +251,8 @@ def after_migrations(connection: Connection, applied: Sequence[str]) -> None:
     """Called by migrations/env.py behind the last revision: guards, views, partitions and the `ledger` rows."""
     guards.make_guards(connection)
     guards.make_partitions(connection, datetime.now(UTC))
+    from alembic.script import ScriptDirectory  # noqa: PLC0415  # as in `_run`
+
     known = connection.execute(select(tables.ledger.c.ledger_id, tables.ledger.c.ordinal)).all()
     ledger_id = bytes(known[0][0]) if known else secrets.token_bytes(16)
     first = 1 + max((ordinal for _, ordinal in known), default=-1)

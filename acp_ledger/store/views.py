@@ -187,7 +187,8 @@ _TEXTS: Final[dict[str, LiteralString]] = {
 }
 
 _MOMENT: Final = (
-    r"COALESCE((SELECT f.received_at FROM frames f WHERE f.transport_id = \1.transport_id AND f.frame_seq = \1.frame_seq),"
+    r"COALESCE((SELECT f.received_at FROM frames f"
+    r" WHERE f.transport_id = \1.transport_id AND f.frame_seq = \1.frame_seq),"
     r" (SELECT v.at FROM transport_events v WHERE v.transport_id = \1.transport_id AND v.frame_seq = \1.frame_seq))"
 )
 """When the frame or event of a row was read."""
