@@ -44,7 +44,7 @@ class Carrier:
 
     Attributes:
         status: The exit status, once the daemon gave it.
-        fatal: The daemon's sentence why this run cannot be, once it gave one.
+        fatal: The sentence why this run cannot be or go on, where there is one.
         heard: The first input, kept until the daemon's first output.
         spoken: Whether the daemon's first output came.
         leaving: Whether a signal came or stdout is gone: nothing is read from the daemon any more.
@@ -74,11 +74,7 @@ class Carrier:
         connection.setblocking(False)  # noqa: FBT003  # positional only
 
     def carry(self) -> None:
-        """Carry until the end.
-
-        Raises:
-            handshake.HandshakeError: The daemon's bytes are no packets.
-        """
+        """Carry until the end."""
         while not self.leaving and (self._reads_socket or self._output):
             self._round(None)
         if self.leaving:
@@ -191,8 +187,12 @@ class Carrier:
             data = b""  # a daemon that was killed with our bytes unread
         if not data:
             self._reads_socket = False
-        for kind, payload in self._packets.feed(data):
-            self._take(kind, payload)
+        try:
+            for kind, payload in self._packets.feed(data):
+                self._take(kind, payload)
+        except handshake.HandshakeError as wrong:
+            self.fatal = f"the daemon sent {wrong}"
+            self._reads_socket = self._reads_stdin = False
 
     def _take(self, kind: bytes, payload: bytes) -> None:
         if kind == handshake.OUTPUT:

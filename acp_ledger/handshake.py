@@ -204,32 +204,31 @@ class PacketReader:
         """Whether the stream ended, if it ends here, inside a packet."""
         return bool(self._buffer)
 
-    def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
+    def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Take some bytes; give the packets that are whole now, as (kind, payload).
 
         Raises:
-            HandshakeError: An unknown kind, or a payload over ``PACKET_BYTES``.
+            HandshakeError: An unknown kind, or a payload over ``PACKET_BYTES``; raised after the packets before it.
         """
         self._buffer += data
-        packets = []
-        start = 0
-        while (end := self._end(start)) is not None:
-            packets.append((bytes(self._buffer[start : start + 1]), bytes(self._buffer[start + _HEADER : end])))
-            start = end
-        del self._buffer[:start]
-        return packets
+        return self._whole()
 
-    def _end(self, start: int) -> int | None:
-        """Give where the packet at ``start`` ends, or None while it is not whole."""
-        header = bytes(self._buffer[start : start + _HEADER])
+    def _whole(self) -> Iterator[tuple[bytes, bytes]]:
+        while (end := self._end()) is not None:
+            kind, payload = bytes(self._buffer[:1]), bytes(self._buffer[_HEADER:end])
+            del self._buffer[:end]
+            yield kind, payload
+
+    def _end(self) -> int | None:
+        """Give where the first packet ends, or None while it is not whole."""
+        header = bytes(self._buffer[:_HEADER])
         if header and header[:1] not in _KINDS:
             raise HandshakeError(f"a packet of unknown kind {header[:1]!r}; are runner and daemon the same version?")
         if len(header) < _HEADER:
             return None
-        length = int.from_bytes(header[1:], "big")
-        if length > PACKET_BYTES:
-            raise HandshakeError(f"a packet of {length} bytes; {PACKET_BYTES} are allowed")
-        end = start + _HEADER + length
+        end = _HEADER + int.from_bytes(header[1:], "big")
+        if end > _HEADER + PACKET_BYTES:
+            raise HandshakeError(f"a packet of {end - _HEADER} bytes; {PACKET_BYTES} are allowed")
         return end if end <= len(self._buffer) else None
 
 

@@ -89,10 +89,7 @@ def _run(arguments: Arguments, daemon: Sequence[str]) -> int:
         from acp_ledger.refusal import refuse
 
         return refuse(f"cannot record this session: {failure}")
-    try:
-        carrier.carry()
-    except handshake.HandshakeError as failure:
-        carrier.fatal = f"the daemon sent {failure}"
+    carrier.carry()
     return _finish(carrier)
 
 

@@ -56,12 +56,9 @@ def start_daemon(path: str, environ: Mapping[str, str], uid: int, command: Seque
     lock = os.open(paths.spawn_lock(environ, uid), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         _take(lock, deadline)
-        _unlink_stale(path, uid)
-        try:
-            return dial(path)  # whoever held the lock before us may have started it
-        except NoDaemon as missing:
-            if not missing.absent:
-                raise
+        found = _dial_or_unlink(path, uid)
+        if found is not None:
+            return found  # whoever held the lock before us started it
         log = _Log(paths.daemon_log(environ, uid))
         pid = _start(list(command) or daemon_command(), daemon_environment(environ, uid), log.descriptor)
         os.close(log.descriptor)
@@ -112,16 +109,17 @@ def _take(lock: int, deadline: float) -> None:
             return
 
 
-def _unlink_stale(path: str, uid: int) -> None:
-    """Unlink the socket a dead daemon left: ours, a socket, refusing, and still the one that refused."""
+def _dial_or_unlink(path: str, uid: int) -> _socket.socket | None:
+    """Connect, or unlink the socket a dead daemon left: ours, a socket, refusing, and still the one that refused."""
     before = _our_socket(path, uid)
-    if before is None:
-        return
     try:
-        dial(path).close()
+        return dial(path)
     except NoDaemon as missing:
-        if missing.absent and _our_socket(path, uid) == before:
-            os.unlink(path)
+        if not missing.absent:
+            raise
+    if before is not None and _our_socket(path, uid) == before:
+        os.unlink(path)
+    return None
 
 
 def _our_socket(path: str, uid: int) -> tuple[int, int] | None:

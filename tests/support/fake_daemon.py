@@ -1,7 +1,7 @@
 """A daemon's end of the socket, small enough to see through, for tests of what runs on the other end.
 
-Run as a program it is a daemon that a runner can start: ``python fake_daemon.py SOCKET REPORT`` listens on SOCKET, appends
-one line of JSON about itself to REPORT, and echoes every run until its first control connection ends it.
+Run as a program it is a daemon that a runner can start: `python fake_daemon.py SOCKET REPORT` listens on SOCKET,
+appends one line of JSON about itself to REPORT, and echoes every run until its first control connection ends it.
 """
 
 from __future__ import annotations
@@ -78,29 +78,36 @@ class FakeDaemon:
         self._listener.settimeout(PATIENCE)
         self._listener.bind(self.path)
         self._listener.listen(16)
-        self._peers: list[Peer] = []
+        self._connections: list[socket.socket] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._listener.close()
-        for peer in self._peers:
-            peer.connection.close()
+        for connection in self._connections:
+            connection.close()
 
     def accept(self) -> Peer:
         """Wait for the next connection and read its greeting."""
         connection, _ = self._listener.accept()
-        self._peers.append(Peer(connection))
-        return self._peers[-1]
+        self._connections.append(connection)
+        return Peer(connection)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False  # what listed them
+    return True
 
 
 def _self_report() -> str:
-    listing = os.open("/proc/self/fd", os.O_RDONLY)
-    held = sorted(int(name) for name in os.listdir(listing))
-    os.close(listing)
+    held = sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
     facts = {"pid": os.getpid(), "ppid": os.getppid(), "sid": os.getsid(0), "cwd": str(Path.cwd())}
-    return json.dumps({**facts, "descriptors": held, "listing": listing, "environment": dict(os.environ)}) + "\n"
+    held = [descriptor for descriptor in held if _is_open(descriptor)]
+    return json.dumps({**facts, "descriptors": held, "environment": dict(os.environ)}) + "\n"
 
 
 def main() -> None:

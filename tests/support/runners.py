@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -34,7 +34,7 @@ class Runners:
             self._script.write_text(script)
         return [sys.executable, str(self._script), *args]
 
-    def start(self, *args: str, script: str | None = None, **options: object) -> subprocess.Popen[bytes]:
+    def start(self, *args: str, script: str | None = None, **options: Any) -> subprocess.Popen[bytes]:
         """Start a runner; its streams are pipes and its environment PATH and a HOME of the test's, unless said."""
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         surroundings = {"env": {"PATH": BARE_PATH, "HOME": str(self.folder)}}
