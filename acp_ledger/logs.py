@@ -124,7 +124,7 @@ def configure(
     `auto` writes for people when the stream is a terminal, and JSON otherwise.
     """
     out = sys.stderr if stream is None else stream
-    console = format == "console" or (format == "auto" and out.isatty())
+    console = form == "console" or (form == "auto" and out.isatty())
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -38,7 +38,7 @@ def _defaults_afterwards() -> Iterator[None]:
 
 def _logged(**fields: object) -> dict[str, object]:
     stream = io.StringIO()
-    logs.configure(format="json", stream=stream)
+    logs.configure(form="json", stream=stream)
     logs.get_logger().info(logs.AGENT_EXITED, **fields)
     event: dict[str, object] = json.loads(stream.getvalue())
     return event
@@ -71,7 +71,7 @@ def test_event_is_for_people_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
 def test_level_holds_back_lesser_events() -> None:
     """`log.level` is the least important level that is written."""
     stream = io.StringIO()
-    logs.configure(format="json", level="warning", stream=stream)
+    logs.configure(form="json", level="warning", stream=stream)
     logs.get_logger().info(logs.DAEMON_READY)
     assert stream.getvalue() == ""
 
@@ -102,7 +102,7 @@ def test_password_never_reaches_the_log() -> None:
 def test_foreign_error_shows_type_and_place_alone() -> None:
     """A library quotes what it choked on; of its errors only where and what kind is written."""
     stream = io.StringIO()
-    logs.configure(format="json", stream=stream)
+    logs.configure(form="json", stream=stream)
     try:
         try:
             os.environ[CANARY]  # raises, and that is all it is for
@@ -122,7 +122,7 @@ def test_foreign_error_shows_type_and_place_alone() -> None:
 def test_system_error_shows_its_words() -> None:
     """What the operating system says is what an operator needs."""
     stream = io.StringIO()
-    logs.configure(format="json", stream=stream)
+    logs.configure(form="json", stream=stream)
     logs.get_logger().error(logs.DAEMON_FAILED, exc_info=OSError(28, "No space left on device", CANARY))
     assert "OSError: No space left on device" in json.loads(stream.getvalue())["exception"]
     assert CANARY not in stream.getvalue()
@@ -131,7 +131,7 @@ def test_system_error_shows_its_words() -> None:
 def test_terminal_is_not_steered_by_an_agents_name() -> None:
     """A name with control characters is spelled out, on a terminal above all."""
     stream = Terminal()
-    logs.configure(format="console", stream=stream)
+    logs.configure(form="console", stream=stream)
     logs.get_logger().info(logs.AGENT_SPAWNED, agent="\x1b[2J\x9b2J\u202eevil\r\n", count=1)
     assert r"\x1b[2J\x9b2J\u202eevil\r\n" in stream.getvalue().replace("\\\\", "\\")
     assert not {"\x9b", "\u202e", "\r"} & set(stream.getvalue())
