@@ -1,0 +1,58 @@
+"""What every test starts from: no setting of the person who runs them, and a ledger on each engine for who asks.
+
+What must not be broken here: a test that takes `ledger_url` or `database_url` runs on SQLite and on Postgres.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from acp_ledger.store import engine, schema
+
+# Fixtures live where they are imported.
+from tests.support.postgres import Cluster, cluster, database_url
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["cluster", "database_url"]
+
+for _name in [name for name in os.environ if name.startswith("ACP_LEDGER_")]:
+    if not _name.startswith("ACP_LEDGER_TEST_"):
+        del os.environ[_name]
+
+
+def _made(url: str) -> str:
+    writer = engine.open_writer(url)
+    schema.prepare(writer)
+    writer.close()
+    return url
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of an empty ledger, to be copied."""
+    path = tmp_path_factory.mktemp("template") / "ledger.db"
+    _made(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres_template(cluster: Cluster) -> str:
+    """The name of a database with an empty ledger, to be copied."""
+    return _made(cluster.create()).rpartition("/")[2]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty ledger of the newest schema, once on each engine."""
+    if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "ledger.db")
+        (tmp_path / "ledger.db").chmod(0o600)
+        return f"sqlite:///{tmp_path}/ledger.db"
+    server: Cluster = request.getfixturevalue("cluster")
+    return server.create(request.getfixturevalue("postgres_template"))
