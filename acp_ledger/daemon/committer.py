@@ -1,0 +1,361 @@
+"""The door to the ledger: takes what was read, commits it, and only then lets it go on.
+
+The rules of this module, which nothing may break:
+
+1. Only `_deliver` makes a `Receipt`, and only after COMMIT returned, or after an unknown commit was found in the
+   ledger. `streams.Outlet.forward` sends receipts and nothing else. Hence: what a peer got is in the ledger.
+2. One writer thread, one call at a time. No call is abandoned when somebody is cancelled (`abandon_on_cancel` stays
+   False): a waiter may be cancelled while its entry is in flight, and then "durable and not forwarded" is true, never
+   the other way round.
+3. A commit has three outcomes. *Held* and *not committed*: the entries are still at the front of their lanes, and the
+   next attempt takes them from there. *Unknown*: nothing is written until `settle` has looked. *Refused*: for what
+   an entry is; the transaction is cut, by transport and then by entry, until the one that is refused stands alone.
+   Its transport ends, all others go on.
+4. An entry leaves its lane from the front when it is committed, and in no other way; a lane that failed gives up its
+   numbers, and its closing rows are made in SQL from what was committed.
+
+Batches form by themselves: while one commit is in flight, the next lines queue up. There is no batching window; on an
+idle line a commit begins in the next scheduler pass after the line was read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, TypeVarTuple
+
+import trio
+
+from acp_ledger import logs
+from acp_ledger.daemon import lanes
+from acp_ledger.daemon.clock import wall_microseconds
+from acp_ledger.daemon.holding import Health
+from acp_ledger.daemon.lanes import Failure, Lane, Share
+from acp_ledger.errors import LedgerError
+from acp_ledger.protocol.records import Frame
+from acp_ledger.store.faults import CommitHeld, CommitRefused, CommitUnknown
+from acp_ledger.store.recovery import GapNote, close_open
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from acp_ledger.protocol.records import Direction, Entry
+    from acp_ledger.store.ledger import Ledger, NewTransport, OpenedTransport
+
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
+
+BATCH_ENTRIES: Final = 512
+BATCH_BYTES: Final = 4 << 20
+"""At most this much is one transaction, or one entry that is larger (DESIGN §3)."""
+
+CLOSE_REASONS: Final = {"closed": "ledger_failure", "refused": "ledger_refused"}
+"""The `close_reason` of a transport that its ledger failed."""
+
+FIRST_PAUSE: Final = 0.01
+LONGEST_PAUSE: Final = 1.0
+"""Seconds between two attempts of a held commit: doubled from the first to the longest."""
+
+_SEAL: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A line that is in the ledger, and so may be sent: exactly `body`, and a newline where it had one."""
+
+    transport_id: int
+    frame_seq: int
+    direction: Direction
+    body: bytes
+    terminated: bool
+    seal: object
+
+    def __post_init__(self) -> None:
+        if self.seal is not _SEAL:
+            raise TypeError("only the committer makes receipts, after the commit")
+
+
+class Statistics(NamedTuple):
+    """How the committer is doing. Times are microseconds, of the last commits; None before the first one."""
+
+    queued: int
+    commits: int
+    entries: int
+    commit_p50: int | None
+    commit_p99: int | None
+    held_seconds: float | None
+    degraded: bool
+    error: str | None
+
+
+class Closing(NamedTuple):
+    """The closing rows a failed transport is owed, as soon as the ledger writes again."""
+
+    lane: Lane
+    failure: Failure
+    unrecorded: int
+    """Lines of our own that the editor got and the ledger did not."""
+    delivered: tuple[tuple[Direction, int], ...]
+
+
+class Committer:
+    """The only one who calls the ledger's writer, and the only maker of receipts."""
+
+    def __init__(self, ledger: Ledger, *, hold_seconds: float) -> None:
+        self.health = Health(hold_seconds)
+        self._ledger = ledger
+        self._limiter = trio.CapacityLimiter(1)
+        self._lanes: list[Lane] = []
+        self._next_lane = 0
+        self._owed: deque[Closing] = deque()
+        self._paid = trio.lowlevel.ParkingLot()
+        self._work = trio.lowlevel.ParkingLot()
+        self._idle = True
+        self._pause = FIRST_PAUSE
+        self._times: deque[float] = deque(maxlen=1024)
+        self._commits = 0
+        self._entries = 0
+        self._log = logs.get_logger()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Commit what is queued, for ever."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.health.watch, self._on_hold, self._on_deadline)
+            task_status.started()
+            while True:
+                shares = lanes.take(self._ready(), BATCH_ENTRIES, BATCH_BYTES)
+                if shares:
+                    await self._write(shares)
+                elif self.health.trying:
+                    await self._attempt(self._ledger.probe)
+                elif self._owed:
+                    await self._write_closing(self._owed[0])
+                else:
+                    self._idle = True
+                    await self._work.park()
+
+    def lane(self, transport_id: int, outboxes: dict[Direction, lanes.Outbox]) -> Lane:
+        """Make the queue of a transport that `open` opened."""
+        lane = Lane(transport_id, outboxes, self._arrived)
+        self._lanes.append(lane)
+        return lane
+
+    def forget(self, lane: Lane, unrecorded: int = 0, delivered: Iterable[tuple[Direction, int]] = ()) -> None:
+        """A transport is over. A failed one gets its closing rows as soon as the ledger writes."""
+        self._lanes.remove(lane)
+        if lane.failure is not None:
+            self._owed.append(Closing(lane, lane.failure, unrecorded, tuple(delivered)))
+            self._wake()
+
+    async def settled(self) -> None:
+        """Wait until no failed transport is owed its closing rows."""
+        while self._owed:
+            await self._paid.park()
+
+    async def call(self, job: Callable[[*_Ts], _T], *args: *_Ts) -> _T:
+        """Run something of the ledger's in the writer thread, between two commits."""
+        return await trio.to_thread.run_sync(job, *args, limiter=self._limiter)
+
+    async def open(self, new: NewTransport) -> OpenedTransport:
+        """Write the row of a transport; it is in the ledger when this returns, and its process may start.
+
+        Raises:
+            LedgerError: It could not be written within the hold.
+        """
+        failure: LedgerError | None = None
+        with trio.move_on_after(self.health.hold_seconds):
+            while not self.health.degraded:
+                try:
+                    return await self.call(self._ledger.open_transport, new)
+                except (CommitHeld, CommitUnknown) as fault:
+                    failure = fault
+                    self.health.attempt()
+                    self.health.failed(fault)
+                    self._wake()
+                await trio.sleep(LONGEST_PAUSE / 4)
+        reason = self.health.failure()
+        raise failure or LedgerError(reason.sentence, hint=reason.hint)
+
+    def statistics(self) -> Statistics:
+        """A snapshot."""
+        times = sorted(self._times)
+        since = self.health.held_since
+        return Statistics(
+            queued=sum(len(lane.pending) for lane in self._lanes),
+            commits=self._commits,
+            entries=self._entries,
+            commit_p50=_microseconds(times, 50),
+            commit_p99=_microseconds(times, 99),
+            held_seconds=None if since is None else trio.current_time() - since,
+            degraded=self.health.degraded,
+            error=self.health.error,
+        )
+
+    # ---- what is to be written
+
+    def _arrived(self, lane: Lane) -> None:
+        if self.health.degraded or (self.health.held and lane.cancelling):
+            lane.fail(self.health.failure())
+        else:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._idle:
+            self._idle = False
+            self._work.unpark_all()
+
+    def _ready(self) -> list[Lane]:
+        """The lanes with something in them, another one first each time."""
+        ready = [lane for lane in self._lanes if lane.pending]
+        if len(ready) > 1:
+            self._next_lane = (self._next_lane + 1) % len(ready)
+            return ready[self._next_lane :] + ready[: self._next_lane]
+        return ready
+
+    # ---- a hold
+
+    def _on_hold(self) -> None:
+        self._log.warning(logs.LEDGER_HELD, error=self.health.error, transports=len(self._lanes))
+        for lane in self._lanes:
+            if lane.cancelling:
+                lane.fail(self.health.failure())
+
+    def _on_deadline(self) -> None:
+        self._log.error(logs.DAEMON_DEGRADED, error=self.health.error, hint=self.health.hint)
+        for lane in self._lanes:
+            if lane.busy:
+                lane.fail(self.health.failure())
+        self._ledger.interrupt()  # a call that hangs ends as unknown, where the database's socket can be shut
+
+    # ---- writing
+
+    async def _write(self, shares: list[Share]) -> None:
+        rows = [share.rows for share in shares]
+        started = perf_counter()
+        try:
+            committed = await self._attempt(self._ledger.commit, rows)
+        except CommitUnknown as fault:
+            self._log.error(logs.COMMIT_DOUBTED, error=fault.message)
+            committed = await self._settle(rows)
+        except CommitRefused as fault:
+            await self._refused(shares, fault)
+            return
+        if committed:
+            self._times.append(perf_counter() - started)
+            self._commits += 1
+            self._deliver(shares)
+
+    async def _attempt(self, job: Callable[[*_Ts], object], *args: *_Ts) -> bool:
+        """Try once; False, after a pause, when the ledger cannot now. A refusal and an unknown outcome are raised."""
+        self.health.attempt()
+        try:
+            with trio.CancelScope(shield=True):
+                await self.call(job, *args)
+        except CommitRefused:
+            self._released()
+            raise
+        except (CommitHeld, CommitUnknown) as fault:
+            self.health.failed(fault)
+            if isinstance(fault, CommitUnknown):
+                raise
+            await trio.sleep(self._pause)
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            return False
+        self._released()
+        return True
+
+    def _released(self) -> None:
+        self._pause = FIRST_PAUSE
+        if self.health.succeeded():
+            self._log.warning(logs.LEDGER_RELEASED)
+
+    async def _settle(self, rows: Sequence[tuple[int, list[Entry]]]) -> bool:
+        """Find out whether a commit of unknown outcome is in the ledger; nothing is written before that is known."""
+        found: list[bool] = []
+        while not found:
+            try:
+                await self._attempt(lambda: found.append(self._ledger.settle(rows)))
+            except CommitUnknown:
+                await trio.sleep(self._pause)
+        self._log.warning(logs.COMMIT_SETTLED, committed=found[0])
+        return found[0]
+
+    async def _refused(self, shares: list[Share], fault: LedgerError) -> None:
+        """Cut a refused transaction: by transport, then in halves, until the entry that is refused stands alone."""
+        if len(shares) > 1:
+            for share in shares:
+                await self._write_alive([share])
+        elif len(shares[0].items) > 1:
+            lane, items = shares[0]
+            middle = len(items) // 2
+            await self._write_alive([Share(lane, items[:middle])])
+            await self._write_alive([Share(lane, items[middle:])])
+        else:
+            lane, items = shares[0]
+            self._log.error(
+                logs.COMMIT_REFUSED,
+                transport_id=lane.transport_id,
+                frame_seq=items[0].entry.record.frame_seq,
+                error=fault.message,
+            )
+            lane.fail(Failure("refused", f"the ledger refused an entry ({fault.message})", fault.hint))
+
+    async def _write_alive(self, shares: list[Share]) -> None:
+        """Write a part of a cut transaction, unless its lane failed meanwhile or moved on without it."""
+        lane, items = shares[0]
+        while lane.failure is None and lane.pending and lane.pending[0] is items[0]:
+            await self._write(shares)
+
+    def _deliver(self, shares: list[Share]) -> None:
+        """Everything here is committed: make the receipts, and hand them on in the order they were read."""
+        for lane, items in shares:
+            self._entries += len(items)
+            receipts: dict[Direction, list[Receipt]] = {}
+            for entry, line in lane.committed(len(items)):
+                record = entry.record
+                if line is None or not isinstance(record, Frame):
+                    continue
+                receipts.setdefault(record.direction, []).append(
+                    Receipt(lane.transport_id, record.frame_seq, record.direction, line, record.terminated, _SEAL)
+                )
+            for direction, ready in receipts.items():
+                lane.outboxes[direction].forward(ready)
+
+    async def _write_closing(self, closing: Closing) -> None:
+        try:
+            if not await self._attempt(_close, self._ledger, closing):
+                return
+        except CommitUnknown:
+            return  # the next attempt finds out: a transport that is closed is not closed again
+        except CommitRefused as fault:
+            self._log.error(logs.COMMIT_REFUSED, transport_id=closing.lane.transport_id, error=fault.message)
+        self._owed.popleft()
+        self._paid.unpark_all()
+        self._log.warning(logs.LEDGER_GAP_DECLARED, transport_id=closing.lane.transport_id)
+
+
+def _close(ledger: Ledger, closing: Closing) -> None:
+    """Write, in SQL, what a failed transport's end is from what was committed of it, and the gap before it."""
+    now = wall_microseconds()
+    given_up = closing.lane.given_up()
+    gap = GapNote(
+        cause=closing.failure.cause,
+        from_at=now if given_up.since is None else given_up.since,
+        to_at=now,
+        count=given_up.lines + closing.unrecorded,
+    )
+    close_open(
+        ledger,
+        closing.lane.transport_id,
+        event="closed",
+        at=now,
+        close_reason=CLOSE_REASONS[closing.failure.cause],
+        gap=gap,
+        detail=closing.failure.sentence,
+        delivered=closing.delivered,
+    )
+
+
+def _microseconds(times: Sequence[float], percent: int) -> int | None:
+    return int(times[(len(times) - 1) * percent // 100] * 1e6) if times else None

@@ -1,0 +1,209 @@
+"""The daemon's door: one Unix socket, for runners and for `ledgerctl`.
+
+What must not be broken here: only processes of the daemon's own user are heard; a greeting is bounded in size and in
+time, and whoever connects, says nothing or talks nonsense costs nobody else anything. A socket file is taken away only
+when nobody listens behind it and it is ours.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+import struct
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from acp_ledger import handshake, logs, paths
+from acp_ledger.daemon.opening import Peer
+from acp_ledger.daemon.streams import Budget, Descriptor, RunnerOutlet, reply
+from acp_ledger.errors import ConfigError, LedgerLocked
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
+
+    from acp_ledger.handshake import Greeting
+
+GREETING_SECONDS: Final = 10.0
+"""A greeting that takes longer is none."""
+
+BACKLOG: Final = 64
+PAUSE_SECONDS: Final = 0.1
+"""After an accept that failed for want of descriptors or memory; connections wait in the backlog meanwhile."""
+
+_SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_PEERCRED: Final = struct.Struct("3i")
+_FIRST_PASSED_DESCRIPTOR: Final = 3
+"""systemd's socket activation hands descriptors over from here on (sd_listen_fds(3))."""
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[socket.socket]:
+    """Listen on a Unix socket that only we may connect to; it is gone afterwards.
+
+    Raises:
+        ConfigError: The path cannot be that of a socket, or others may write to its directory.
+        LedgerLocked: Another daemon listens there.
+    """
+    if (passed := _passed_socket()) is not None:
+        with passed:
+            yield passed
+        return
+    try:
+        paths.check_socket_path(str(path))
+        paths.make_private_directory(str(path.parent), os.getuid())
+    except paths.PathError as fault:
+        raise ConfigError(str(fault)) from fault
+    with socket.socket(socket.AF_UNIX) as listener:
+        _bind(listener, path)
+        mine = path.lstat()
+        try:
+            yield listener
+        finally:
+            with suppress(OSError):
+                now = path.lstat()
+                if (now.st_dev, now.st_ino) == (mine.st_dev, mine.st_ino):
+                    path.unlink()
+
+
+def _passed_socket() -> socket.socket | None:
+    """The socket systemd listens on for us."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS", "0") == "0":
+        return None
+    os.set_inheritable(_FIRST_PASSED_DESCRIPTOR, False)  # noqa: FBT003  # os takes it by position alone
+    return socket.socket(fileno=_FIRST_PASSED_DESCRIPTOR)
+
+
+def _bind(listener: socket.socket, path: Path) -> None:
+    _remove_stale(path)
+    try:
+        listener.bind(str(path))  # the daemon's umask makes it 0600
+        path.chmod(0o600)
+        listener.listen(BACKLOG)
+    except OSError as fault:
+        raise ConfigError(
+            f"cannot listen on {path}: {fault.strerror}", hint="name another socket with --socket"
+        ) from fault
+
+
+def _remove_stale(path: Path) -> None:
+    """Take away the socket of a daemon that is no more. The instance lock is held, so nobody else does the same."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid():
+        raise ConfigError(f"{path} exists and is no socket of ours", hint=f"look at it: ls -l {path}")
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+            logs.get_logger().info(logs.SOCKET_REPLACED, socket=path)
+            return
+        except OSError:
+            pass  # somebody listens and is busy
+    raise LedgerLocked(f"another daemon listens on {path}", hint="talk to it: ledgerctl status")
+
+
+class Door:
+    """Takes connections, and hands each to whoever it is for."""
+
+    def __init__(
+        self,
+        run: Callable[[Greeting, Peer, Descriptor, bytes], Awaitable[None]],
+        answer: Callable[[str], dict[str, Any] | None],
+    ) -> None:
+        self._run = run
+        self._answer = answer
+        self._log = logs.get_logger()
+
+    async def serve(
+        self,
+        listener: socket.socket,
+        guests: trio.Nursery,
+        *,
+        task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Accept connections until the scope it reports is cancelled; each lives in `guests` and outlives this."""
+        listener.setblocking(False)  # noqa: FBT003  # likewise
+        with trio.CancelScope() as accepting:
+            task_status.started(accepting)
+            await self._accept(listener, guests)
+
+    async def _accept(self, listener: socket.socket, guests: trio.Nursery) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            try:
+                guest, _ = listener.accept()
+            except OSError as fault:
+                if fault.errno in _SHORTAGES:
+                    self._log.error(logs.PEER_FAILED, error=fault.strerror)
+                    await trio.sleep(PAUSE_SECONDS)
+                continue  # otherwise whoever knocked has left
+            peer = _peer(guest)
+            if peer.uid != os.getuid():
+                self._log.warning(logs.PEER_REFUSED, uid=peer.uid, pid=peer.pid)
+                guest.close()
+                continue
+            guests.start_soon(self._receive, Descriptor(guest.detach()), peer)
+
+    async def _receive(self, guest: Descriptor, peer: Peer) -> None:
+        try:
+            await self._greet(guest, peer)
+        except (OSError, trio.ClosedResourceError):
+            self._log.debug(logs.PEER_FAILED, pid=peer.pid)  # it left
+        finally:
+            guest.close()
+
+    async def _greet(self, guest: Descriptor, peer: Peer) -> None:
+        reader = handshake.GreetingReader()
+        greeting = None
+        try:
+            with trio.fail_after(GREETING_SECONDS):
+                while greeting is None:
+                    if not (data := await guest.receive_some()):
+                        return
+                    greeting = reader.feed(data)
+            if greeting.purpose == handshake.PURPOSE_CONTROL:
+                await self._control(guest, reader.rest)
+                return
+        except trio.TooSlowError:
+            self._log.warning(logs.PEER_REFUSED, pid=peer.pid, reason="slow")
+            return
+        except handshake.HandshakeError as fault:
+            self._log.warning(logs.PEER_REFUSED, pid=peer.pid, reason="malformed")
+            refuse(guest, str(fault))
+            return
+        await self._run(greeting, peer, guest, reader.rest)
+
+    async def _control(self, guest: Descriptor, first: bytes) -> None:
+        reader = handshake.ControlReader()
+        with trio.fail_after(GREETING_SECONDS):
+            request = reader.feed(first)
+            while request is None:
+                if not (data := await guest.receive_some()):
+                    return
+                request = reader.feed(data)
+            word = str(request.get("request"))
+            answer = self._answer(word)
+            if answer is None:
+                packet = handshake.encode_refusal("this daemon does not know that request", "is it the same version?")
+            else:
+                packet = handshake.encode_answer(**answer)
+            await reply(guest, packet)
+        self._log.debug(logs.CONTROL_ANSWERED, request=word)
+
+
+def refuse(guest: Descriptor, sentence: str, status: int = handshake.EXIT_UNAVAILABLE) -> None:
+    """Tell a runner why it cannot be served; a fresh socket takes that much at once."""
+    RunnerOutlet(guest, Budget(1, 1)).refuse(sentence, status)
+
+
+def _peer(guest: socket.socket) -> Peer:
+    return Peer(*_PEERCRED.unpack(guest.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)))

@@ -1,0 +1,172 @@
+"""The daemon, assembled: ledger, committer, door and relays, and the order in which they start and stop.
+
+What must not be broken here: this is the one place that opens the ledger, a socket and a writer thread; it reads from
+top to bottom as the order of starting, and the way back is the order of stopping. Nobody is let in before what an
+earlier daemon left open is closed, and the ledger is closed last.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager, contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from acp_ledger import handshake, logs, paths
+from acp_ledger.daemon import ending, survivors
+from acp_ledger.daemon.agent import Children
+from acp_ledger.daemon.clock import wall_microseconds
+from acp_ledger.daemon.committer import Committer
+from acp_ledger.daemon.control import Door, listening, refuse
+from acp_ledger.daemon.installation import identify
+from acp_ledger.daemon.opening import Peer, command_of, transport_of
+from acp_ledger.daemon.relay import House, Relay, Rules
+from acp_ledger.errors import DaemonUnreachable, LedgerError, UsageError
+from acp_ledger.store import schema
+from acp_ledger.store.ledger import Ledger
+from acp_ledger.store.recovery import recover
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from acp_ledger.daemon.streams import Descriptor
+    from acp_ledger.handshake import Greeting
+    from acp_ledger.settings import Settings
+
+DRAIN_SECONDS: Final = 5.0
+"""How long a stopping daemon tries to write what failed transports are owed; the next start writes it otherwise."""
+
+
+class Daemon:
+    """A running daemon. `stop` begins its end, a second one hurries it."""
+
+    def __init__(self, settings: Settings, ledger: Ledger, house: House) -> None:
+        self.stopped = house.stopping
+        self._settings = settings
+        self._ledger = ledger
+        self._house = house
+        self._relays: dict[int, tuple[Relay, str]] = {}
+        self._started_at = wall_microseconds()
+        self._left = trio.lowlevel.ParkingLot()
+        self._log = logs.get_logger()
+
+    def stop(self) -> None:
+        """Stop accepting, end the agents, write what is queued; called again, do so without waiting for anybody."""
+        if self.stopped.is_set():
+            self._house.hurry.set()
+        self.stopped.set()
+
+    async def run(self, greeting: Greeting, peer: Peer, runner: Descriptor, first: bytes) -> None:
+        """Serve a runner from its greeting to its end."""
+        try:
+            if self.stopped.is_set():
+                raise DaemonUnreachable("acp-ledgerd is stopping", hint="Try again in a moment.")
+            command = command_of(greeting, self._settings.agents)
+            new = transport_of(greeting, command, peer, self._settings, wall_microseconds())
+            opened = await self._house.committer.open(new)
+        except LedgerError as fault:
+            self._log.warning(logs.RUNNER_DISCONNECTED, pid=peer.pid, error=fault.message)
+            status = handshake.EXIT_USAGE if isinstance(fault, UsageError) else handshake.EXIT_UNAVAILABLE
+            refuse(runner, f"acp-ledger: {fault}", status)
+            return
+        self._log.info(logs.TRANSPORT_OPENED, transport_id=opened.id, pid=peer.pid)
+        relay = Relay(self._house, opened.id, runner, first)
+        self._relays[opened.id] = relay, new.agent
+        try:
+            await ending.live(relay, command)
+        finally:
+            del self._relays[opened.id]
+            self._left.unpark_all()
+
+    async def drained(self) -> None:
+        """Wait until the last connection has ended."""
+        while self._relays:
+            await self._left.park()
+
+    def answer(self, request: str) -> dict[str, Any] | None:
+        """Answer a control request; None for one that is not known."""
+        if request == handshake.REQUEST_STATUS:
+            return self.status()
+        if request == handshake.REQUEST_SHUTDOWN:
+            self.stop()
+            return {}
+        return None
+
+    def status(self) -> dict[str, Any]:
+        """What `ledgerctl status` shows."""
+        committer = self._house.committer.statistics()
+        return {
+            "pid": os.getpid(),
+            "version": metadata.version("acp-ledger"),
+            "ledger": str(self._settings.database.url),
+            "schema": schema.HEAD,
+            "durability": self._ledger.durability,
+            "daemon_id": self._ledger.daemon.daemon_id,
+            "started_at": self._started_at,
+            "uptime_seconds": (wall_microseconds() - self._started_at) // 1_000_000,
+            "stopping": self.stopped.is_set(),
+            "transports": [relay.status() | {"agent": agent} for relay, agent in self._relays.values()],
+            "committer": committer._asdict(),
+        }
+
+
+@asynccontextmanager
+async def open_daemon(settings: Settings, listen: Path, umask: int) -> AsyncIterator[Daemon]:
+    """Start a daemon; leaving stops it. `umask` is the one agents are started with.
+
+    Raises:
+        LedgerError: It cannot start; nothing is left behind.
+    """
+    with _ledger(settings) as ledger, listening(listen) as listener:
+        async with trio.open_nursery() as tasks:
+            children = Children(umask)
+            committer = Committer(ledger, hold_seconds=settings.failure.hold_seconds)
+            await tasks.start(committer.run)
+            tasks.start_soon(children.reap)
+            house = House(committer, children, _rules(settings), trio.Event(), trio.Event())
+            daemon = Daemon(settings, ledger, house)
+            async with trio.open_nursery() as guests:
+                door = Door(daemon.run, daemon.answer)
+                accepting = await tasks.start(door.serve, listener, guests)
+                tasks.start_soon(_close_door, daemon.stopped, accepting)
+                logs.get_logger().info(logs.DAEMON_READY, pid=os.getpid(), socket=listen)
+                yield daemon
+                daemon.stopped.set()
+            with trio.move_on_after(DRAIN_SECONDS):
+                await committer.settled()
+            tasks.cancel_scope.cancel()
+
+
+async def _close_door(stopped: trio.Event, accepting: trio.CancelScope) -> None:
+    await stopped.wait()
+    accepting.cancel()
+
+
+@contextmanager
+def _ledger(settings: Settings) -> Iterator[Ledger]:
+    """The ledger, open, with everything an earlier daemon left in it closed."""
+    log = logs.get_logger()
+    identity = identify(Path(paths.daemon_id_file(os.environ, os.getuid())))
+    url, now = settings.database.url.text, wall_microseconds()
+    ledger = Ledger.open(url, identity, at=now, synchronous=settings.database.synchronous)
+    try:
+        log.info(logs.LEDGER_OPENED, daemon_id=identity.daemon_id, ledger_id=ledger.ledger_id.hex())
+        left = recover(ledger, identity.daemon_id, now)
+        for each in left:
+            log.warning(logs.TRANSPORT_RECOVERED, transport_id=each.transport_id)
+        survivors.end(left)
+        yield ledger
+    finally:
+        ledger.close()
+        log.info(logs.LEDGER_CLOSED)
+
+
+def _rules(settings: Settings) -> Rules:
+    return Rules(
+        line_bytes=settings.limits.line_bytes,
+        parse_bytes=settings.limits.parse_bytes,
+        stop_seconds=settings.relay.stop_seconds,
+    )

@@ -1,0 +1,82 @@
+"""What a runner asked for, as the process to start and as the row that is written before it starts.
+
+What must not be broken here: the agent gets the editor's own words, byte for byte; the row gets names of environment
+variables and never their values.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import TYPE_CHECKING, NamedTuple
+
+from acp_ledger.daemon.agent import Command
+from acp_ledger.errors import ConfigError, UsageError
+from acp_ledger.protocol.revisions import MAPPING_VERSION
+from acp_ledger.store.ledger import NewTransport
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from acp_ledger.handshake import Greeting
+    from acp_ledger.settings import AgentSettings, Settings
+
+
+class Peer(NamedTuple):
+    """Who is at the other end of a socket, in the kernel's word."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+def command_of(greeting: Greeting, agents: Mapping[str, AgentSettings]) -> Command:
+    """The process to start.
+
+    Raises:
+        ConfigError: `--agent` names an agent the settings do not know.
+        UsageError: There is neither a command nor a name.
+    """
+    if greeting.argv:
+        return Command(greeting.argv, greeting.cwd, greeting.env)
+    if greeting.agent is None:
+        raise UsageError("no agent to start", hint="acp-ledger-run -- COMMAND, or acp-ledger-run --agent NAME")
+    name = os.fsdecode(greeting.agent)
+    if name not in agents:
+        known = ", ".join(sorted(agents)) or "none"
+        raise ConfigError(
+            f"no agent is named {name} in the settings (there are: {known})",
+            hint=f"add [agents.{name}] with its command to config.toml and restart acp-ledgerd",
+        )
+    agent = agents[name]
+    added = {os.fsencode(key): os.fsencode(value) for key, value in agent.env.items()}
+    argv = (os.fsencode(agent.command), *map(os.fsencode, agent.args))
+    return Command(argv, greeting.cwd, {**greeting.env, **added})
+
+
+def transport_of(greeting: Greeting, command: Command, peer: Peer, settings: Settings, opened_at: int) -> NewTransport:
+    """The row of a transport that is about to open, at `opened_at` (UTC microseconds)."""
+    named = greeting.agent or os.path.basename(command.argv[0])  # noqa: PTH119  # bytes, as the runner gave it
+    return NewTransport(
+        opened_at=opened_at,
+        mode="relay",
+        agent=os.fsdecode(named),
+        argv=[os.fsdecode(word) for word in command.argv],
+        cwd=os.fsdecode(command.cwd),
+        mapping_version=MAPPING_VERSION,
+        env_names=[os.fsdecode(name) for name in command.env],
+        label={os.fsdecode(key): os.fsdecode(value) for key, value in greeting.labels},
+        peer_uid=peer.uid,
+        peer_gid=peer.gid,
+        peer_pid=peer.pid,
+        os_user=_user(peer.uid),
+        limits={"line_bytes": settings.limits.line_bytes, "parse_bytes": settings.limits.parse_bytes},
+        failure_mode=settings.failure.mode,
+    )
+
+
+def _user(uid: int) -> str | None:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return None

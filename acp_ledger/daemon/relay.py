@@ -1,0 +1,252 @@
+"""One connection: an editor's runner on one side, an agent's process on the other, the ledger between them.
+
+What must not be broken here: in one step without an await a line takes its number, is read by the observer and is
+queued; so the order of the numbers is the order of the queue. What is forwarded are the bytes that were read. Neither
+direction waits for the other's peer: each has a budget, a reader and an outlet of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from acp_ledger import logs
+from acp_ledger.daemon.clock import WallClock
+from acp_ledger.daemon.streams import Budget, Hangup, LineReader, Outlet, RunnerOutlet
+from acp_ledger.protocol.framing import Oversize
+from acp_ledger.protocol.observer import Observer
+from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT, DeliveryMark, Direction, EventKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from acp_ledger.daemon.agent import Agent, Children
+    from acp_ledger.daemon.committer import Committer
+    from acp_ledger.daemon.lanes import Lane
+    from acp_ledger.daemon.streams import Descriptor
+    from acp_ledger.protocol.framing import Line
+
+WAITING_LINES: Final = 2048
+WAITING_BYTES: Final = 8 << 20
+"""What one direction may hold between reading and having written; one longer line passes alone."""
+
+LINES_A_STEP: Final = 32
+"""Lines of one read after which other connections, and the committer, get a turn."""
+
+MARK_EVERY: Final = 256
+"""Lines written to a peer after which the ledger is told how far delivery came."""
+
+
+class Cause(Enum):
+    """Why a connection ends; the value is its `close_reason`."""
+
+    AGENT = "agent_ended"
+    EDITOR = "editor_ended"
+    STOPPED = "daemon_stopped"
+    OVERSIZE = "line_too_long"
+    READ = "read_failed"
+    NOT_STARTED = "agent_not_started"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a relay goes by: limits in bytes, times in seconds."""
+
+    line_bytes: int
+    parse_bytes: int
+    stop_seconds: float
+    waiting_lines: int = WAITING_LINES
+    waiting_bytes: int = WAITING_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What all relays of a daemon share."""
+
+    committer: Committer
+    children: Children
+    rules: Rules
+    stopping: trio.Event
+    hurry: trio.Event
+
+
+class Relay:
+    """A connection between its opening and its end. `ending.finish` says how it ends."""
+
+    def __init__(self, house: House, transport_id: int, runner: Descriptor, first: bytes = b"") -> None:
+        rules = house.rules
+        self.house = house
+        self.rules = rules
+        self.transport_id = transport_id
+        self.observer = Observer(parse_bytes=rules.parse_bytes)
+        self.to_client = RunnerOutlet(runner, Budget(rules.waiting_lines, rules.waiting_bytes))
+        self.to_agent: Outlet | None = None
+        self.agent: Agent | None = None
+        self.lane: Lane = house.committer.lane(transport_id, {TO_CLIENT: self.to_client})
+        self.lane.awaited = self._awaited
+        self.over = trio.Event()
+        self.cause: Cause | None = None
+        self.oversized: Direction | None = None
+        self.reading = trio.CancelScope()
+        self.editor_reading = trio.CancelScope()
+        self.ended = {TO_CLIENT: trio.Event(), TO_AGENT: trio.Event()}
+        self.log = logs.get_logger(transport_id=transport_id)
+        self._runner = runner
+        self._first = first
+        self._clock = WallClock()
+        self._marked = {TO_CLIENT: 0, TO_AGENT: 0}
+
+    # ---- what the parts of a relay call
+
+    def end(self, cause: Cause) -> None:
+        """The connection is to end; the first cause counts."""
+        if self.cause is None:
+            self.cause = cause
+            self.over.set()
+
+    def note(self, kind: EventKind, *, all_marks: bool = False, **fields: Any) -> None:
+        """Record a fact that is not a line."""
+        marks = self._marks(1 if all_marks else MARK_EVERY)
+        self.lane.put(self.observer.event(kind, self._clock.now(), marks=marks, **fields))
+
+    def say(self, body: bytes) -> None:
+        """Record a line of our own to the editor, and forward it once it is committed."""
+        now = self._clock.now()
+        self.to_client.budget.take(len(body))
+        self.lane.put(self.observer.line(TO_CLIENT, body, now, origin="daemon"), body)
+
+    def connect(self, agent: Agent) -> Outlet:
+        """Take the agent that was started as the other side; gives the way to it."""
+        self.agent = agent
+        self.to_agent = Outlet(agent.stdin, Budget(self.rules.waiting_lines, self.rules.waiting_bytes))
+        self.lane.outboxes[TO_AGENT] = self.to_agent
+        return self.to_agent
+
+    async def hush_agent(self) -> None:
+        """Close the agent's input, once everything it was told has reached it."""
+        if self.to_agent is not None:
+            await self.to_agent.drained(self.rules.stop_seconds)
+            self.to_agent.close()
+
+    async def end_agent(self, patience: float) -> None:
+        """End the agent for good; it has `patience` seconds to do so by itself, none in a hurry."""
+        if self.agent is not None and self.to_agent is not None:
+            self.to_agent.close()
+            await self.agent.end(patience, self.house.hurry)
+
+    def close(self) -> None:
+        """Close both sides. An agent that still runs, because the daemon breaks down, is killed."""
+        self.to_client.close()
+        if self.agent is not None:
+            self.agent.close()
+
+    def status(self) -> dict[str, int | str | None]:
+        """What `ledgerctl status` shows of it."""
+        return {
+            "transport_id": self.transport_id,
+            "pid": self.agent.facts.pid if self.agent else None,
+            "revision": self.observer.revision,
+            "numbers": self.observer.next_seq - 1,
+            "queued": len(self.lane.pending),
+            "ending": self.cause.value if self.cause else None,
+        }
+
+    def _awaited(self) -> bool:
+        return self.cause is not Cause.EDITOR and bool(self.observer.open_requests(TO_AGENT))
+
+    # ---- the long tasks
+
+    async def watch_editor(self) -> None:
+        """Act on the editor's end of the socket closing, also while its lines wait for the agent."""
+        hangup = Hangup(self._runner.fd)
+        try:
+            await hangup.wait()
+        finally:
+            hangup.close()
+        self.end(Cause.EDITOR)
+
+    async def watch_house(self) -> None:
+        """Act on the daemon being stopped; a hold ends with it."""
+        await self.house.stopping.wait()
+        if self.house.committer.health.held:
+            self.lane.fail(self.house.committer.health.failure())
+        self.end(Cause.STOPPED)
+
+    async def watch_agent(self, agent: Agent) -> None:
+        """Act on the agent's end."""
+        await agent.wait()
+        self.end(Cause.AGENT)
+
+    async def pump_editor(self, to_agent: Outlet) -> None:
+        """Read what the editor says, as far as the agent takes it."""
+        with self.editor_reading:
+            await self._pump(LineReader(self._runner, self.rules.line_bytes, self._first), TO_AGENT, to_agent)
+
+    async def pump_agent(self, agent: Agent) -> None:
+        """Read what the agent says, as far as the editor takes it; nothing while the ledger is held."""
+        with self.reading:
+            await self._pump(LineReader(agent.stdout, self.rules.line_bytes), TO_CLIENT, self.to_client)
+
+    async def _pump(self, reader: LineReader, direction: Direction, outlet: Outlet) -> None:
+        try:
+            while True:
+                if direction == TO_CLIENT:
+                    await self.house.committer.health.released()
+                await outlet.budget.room()
+                if not await self._take(direction, outlet, await reader.lines()):
+                    return
+        except EOFError:
+            self._eof(direction)
+        except OSError as fault:
+            self.note("read_error", direction=direction, detail=fault.strerror or type(fault).__name__)
+            self.end(Cause.READ if direction == TO_CLIENT else Cause.EDITOR)
+            self.ended[direction].set()
+
+    async def _take(self, direction: Direction, outlet: Outlet, lines: Sequence[Line | Oversize]) -> bool:
+        """Take the lines of one read; False when nothing may be read any more."""
+        now = self._read_at()
+        for count, line in enumerate(lines, 1):
+            if isinstance(line, Oversize):
+                self._oversize(direction, line, now)
+                return False
+            outlet.budget.take(len(line.body))
+            marks = self._marks(MARK_EVERY)
+            entries = self.observer.line(direction, line.body, now, terminated=line.terminated, marks=marks)
+            self.lane.put(entries, line.body)
+            if not count % LINES_A_STEP:
+                await trio.lowlevel.checkpoint()
+        return True
+
+    def _read_at(self) -> int:
+        step = self._clock.step()
+        if step is not None:
+            self.log.warning(logs.CLOCK_STEPPED, microseconds=step)
+            self.note("clock_step", detail=f"the wall clock moved by {step} microseconds")
+        return self._clock.now()
+
+    def _oversize(self, direction: Direction, line: Oversize, now: int) -> None:
+        self.log.error(logs.FRAME_OVERSIZED, direction=direction, length=line.length)
+        self.lane.put(
+            self.observer.oversize(direction, now, length=line.length, prefix_digest=line.prefix_digest, marks=())
+        )
+        self.oversized = direction
+        self.end(Cause.OVERSIZE)
+
+    def _eof(self, direction: Direction) -> None:
+        self.note("eof", direction=direction)
+        self.end(Cause.AGENT if direction == TO_CLIENT else Cause.EDITOR)
+        self.ended[direction].set()
+
+    def _marks(self, every: int) -> tuple[DeliveryMark, ...]:
+        """How far delivery came, for the directions that moved by `every` numbers since the ledger was told."""
+        moved = [(way, through) for way, through in self.delivered() if through - self._marked[way] >= every]
+        self._marked.update(moved)
+        return tuple(DeliveryMark(0, 0, "", way, through) for way, through in moved)  # the observer stamps them
+
+    def delivered(self) -> list[tuple[Direction, int]]:
+        """The last number that was written whole to each peer; a peer that got nothing is left out."""
+        outlets: tuple[tuple[Direction, Outlet | None], ...] = ((TO_CLIENT, self.to_client), (TO_AGENT, self.to_agent))
+        return [(way, outlet.through) for way, outlet in outlets if outlet is not None and outlet.through]
