@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 import re
+import shlex
 import struct
 import tomllib
 from pathlib import Path
@@ -96,7 +97,7 @@ def test_commands_shown_exist(path: Path) -> None:
     """A line that begins with `$ ` names one of our programs or a script of ours, with a command there is."""
     for line in re.findall(r"(?m)^\$ (.+)$", path.read_text(encoding="utf-8")):
         for command in re.split(r" (?:&&|\|) ", line):
-            words = command.split()
+            words = shlex.split(command)
             if words[0] == "sh":
                 assert (ROOT / words[1]).is_file(), line
             elif words[0] in {"ledgerctl", "acp-ledgerctl"}:
@@ -106,17 +107,14 @@ def test_commands_shown_exist(path: Path) -> None:
 
 
 def _check_command(words: list[str]) -> None:
-    """Parse the words as the program would, down to the command's own options, without running it."""
-    context = root.make_context("ledgerctl", list(words), resilient_parsing=True)
+    """Find the command that the words name, and parse the rest as it would, without running it."""
     command: click.Command = root
-    arguments = [*context.protected_args, *context.args] if hasattr(context, "protected_args") else context.args
+    context = click.Context(root, info_name="ledgerctl")
     while isinstance(command, click.Group):
-        name, found, arguments = command.resolve_command(context, arguments)
-        assert name, words
+        found = command.get_command(context, words.pop(0))
         assert found, words
-        command = found
-        context = command.make_context(name, list(arguments), parent=context, resilient_parsing=True)
-        arguments = list(context.args)
+        command, context = found, click.Context(found, info_name=found.name, parent=context)
+    command.make_parser(context).parse_args(words)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "acp_ledger").rglob("*.py")), ids=_relative)
