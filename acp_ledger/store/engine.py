@@ -46,6 +46,7 @@ SAFE_SQLITE: Final = (3, 51, 3)
 STATEMENT_MILLISECONDS: Final = 8_000
 LOCK_MILLISECONDS: Final = 1_000
 CONNECT_SECONDS: Final = 5
+LOCK_NOT_AVAILABLE: Final = "55P03"
 
 DURABLE_COMMITS: Final = frozenset({"local", "remote_write", "on", "remote_apply"})
 
@@ -256,7 +257,7 @@ def _connected(engine: Engine, watch: files.FileWatch | None, path: Path | None)
     except SQLAlchemyError as error:
         where = path if path is not None else engine.url.render_as_string(hide_password=True)
         raise DatabaseRefused(
-            f"{where} cannot be opened: {driver_error(error)}", hint="run: ledgerctl doctor"
+            f"{where} cannot be opened: {driver_error(error)}", hint="ledgerctl db check"
         ) from error
 
 
@@ -272,7 +273,7 @@ def _set_sqlite(writer: Writer, synchronous: Synchronous) -> None:
         if found != expected:
             raise DatabaseRefused(
                 f"SQLite does not accept {name} = {value}: it reads back as {found!r}",
-                hint="put the ledger on a local disk; see: ledgerctl doctor",
+                hint="put the ledger on a local disk",
             )
 
 
@@ -282,7 +283,7 @@ def _pragma_fault(writer: Writer, name: str, error: sqlite3.Error) -> DatabaseRe
         sqlite3.SQLITE_BUSY: MEND_LOCKED,
         sqlite3.SQLITE_FULL: MEND_FULL,
         sqlite3.SQLITE_NOTADB: "that file is no SQLite database: name another one, or move it away",
-    }.get(code, "run: ledgerctl doctor")
+    }.get(code, "ledgerctl db check")
     return DatabaseRefused(f"{writer.engine.url.database} cannot be used ({name}): {error}", hint=mend)
 
 
@@ -338,13 +339,20 @@ def advisory_key(name: str) -> int:
 
 
 def lock_postgres(writer: Writer, name: str) -> None:
-    """Take an advisory lock that lives as long as the connection.
+    """Take an advisory lock that lives as long as the connection, waiting at most `LOCK_MILLISECONDS`.
+
+    The wait is for a connection of our own that was lost and that the server has not ended yet.
 
     Raises:
         LedgerLocked: Another connection has it.
     """
     key = advisory_key(name)
-    if writer.connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": key}).scalar_one():
+    try:
+        writer.connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": key})
+    except SQLAlchemyError as error:
+        if getattr(driver_error(error), "sqlstate", None) != LOCK_NOT_AVAILABLE:
+            raise
+    else:
         return
     holder = writer.connection.execute(
         text(

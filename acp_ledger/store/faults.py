@@ -18,10 +18,10 @@ Phase: TypeAlias = Literal["before", "commit"]
 MEND_FULL: Final = "free some space on the ledger's disk: df -h"
 MEND_LOCKED: Final = "another program holds the ledger's write lock; find it with: fuser -v LEDGER"
 MEND_RESTART: Final = "look at the disk and the system's log (journalctl -k), then restart acp-ledgerd"
-MEND_RIGHTS: Final = "check the owner and the rights of the ledger: ledgerctl doctor"
+MEND_RIGHTS: Final = "check who owns the ledger and may write to it, and run: ledgerctl status"
 MEND_POSTGRES: Final = "check that Postgres is up and that this role may write: psql URL -c 'select 1'"
 MEND_DAEMON: Final = (
-    "this is an error in acp-ledgerd; keep the ledger and report it with the output of: ledgerctl doctor"
+    "this is an error in acp-ledgerd; keep the ledger and report it with the output of: ledgerctl status"
 )
 
 

@@ -134,7 +134,7 @@ def create_if_missing(writer: engine.Writer) -> SchemaState:
             _run(writer)
             state = current(writer.connection)
     if state is None:
-        raise SchemaDiffers("the schema was made and is not there", hint="ledgerctl doctor")
+        raise SchemaDiffers("the schema was made and is not there", hint="ledgerctl db check")
     return state
 
 
