@@ -42,9 +42,10 @@ _BETWEEN_REPORTS: Final = 1_000
 def verify(connection: Connection, *, full: bool = False, progress: Callable[[int, int], None] | None = None) -> Report:
     """Verify every transport; `full` also maps every line again. `progress` gets numbers done and numbers there are.
 
-    Reads in one snapshot where the caller's transaction is one. Raises `IntegrityViolation` when the database cannot
+    Reads one snapshot, so that what is committed meanwhile is not seen half. Raises `IntegrityViolation` when the database cannot
     even be read.
     """
+    _take_snapshot(connection)
     try:
         return _Verifier(connection, full=full, progress=progress).run()
     except OperationalError:
@@ -53,6 +54,17 @@ def verify(connection: Connection, *, full: bool = False, progress: Callable[[in
         raise IntegrityViolation(
             f"the database is damaged: {error.orig}", hint="restore a backup: docs/operations.md#restore"
         ) from error
+
+
+def _take_snapshot(connection: Connection) -> None:
+    """Let everything that follows see one state of the ledger; it ends with the connection's transaction."""
+    if connection.dialect.name == "sqlite":
+        driver: Any = connection.connection.driver_connection
+        if not driver.in_transaction:
+            connection.exec_driver_sql("BEGIN")
+        connection.execute(select(tables.ledger.c.ordinal).limit(1)).all()
+    elif not connection.in_transaction():
+        connection.execution_options(isolation_level="REPEATABLE READ")
 
 
 @dataclass(slots=True)

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 REQUIRED: Final = os.environ.get("ACP_LEDGER_TEST_REQUIRE_POSTGRES", "") not in {"", "0"}
 PATIENCE: Final = 30.0
 
+ON_SQLITE: Final = pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
+ON_POSTGRES: Final = pytest.mark.parametrize("ledger_url", ["postgres"], indirect=True)
+"""For a test of what only one of the engines can do."""
+
 
 def find_programs() -> Path | None:
     """The folder of initdb and postgres."""
