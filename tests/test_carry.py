@@ -11,6 +11,8 @@ import socket
 import subprocess
 import threading
 import time
+from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +23,6 @@ from tests.support.runners import Runners, runners
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 __all__ = ["runners"]
 
@@ -74,6 +75,24 @@ def _offer(send: socket.socket | IO[bytes], data: bytes = b"z" * 4096) -> int:
             continue
     os.set_blocking(descriptor, True)  # positional only
     return taken
+
+
+def _peak_bytes(process: Process) -> int:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def _cpu_seconds(process: Process) -> float:
+    return int(Path(f"/proc/{process.pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+@contextmanager
+def _asleep(process: Process) -> Iterator[None]:
+    """Hold the process still, so that all that is done meanwhile meets it at once."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    yield
+    process.send_signal(signal.SIGCONT)
 
 
 @pytest.mark.parametrize("data", [LINES, ONE_LINE], ids=["any bytes", "one line of 3 MiB"])
@@ -188,14 +207,30 @@ def test_output_waits_for_an_editor_that_does_not_read(runners: Runners, daemon:
 
 
 def test_errors_are_dropped_where_nobody_reads_them(runners: Runners, daemon: FakeDaemon) -> None:
-    """A client that never empties the agent's stderr is not hung by it."""
+    """A client that never empties the agent's stderr neither hangs it nor makes the runner grow."""
     process, peer = _start(runners, daemon)
-    peer.send(handshake.ERROR, b"e" * (4 << 20))
+    peer.send(handshake.OUTPUT, b"hello\n")
+    assert _stream(process.stdout).readline() == b"hello\n"
+    before = _peak_bytes(process)
+    peer.send(handshake.ERROR, b"e" * (16 * BOUND))
     peer.send(handshake.OUTPUT, b"still here\n")
     assert _stream(process.stdout).readline() == b"still here\n"
+    assert _peak_bytes(process) - before < 2 * BOUND
     peer.end(0)
     assert process.wait(PATIENCE) == 0
     assert 0 < len(_stream(process.stderr).read()) < BOUND
+
+
+def test_waiting_costs_nothing(runners: Runners, daemon: FakeDaemon) -> None:
+    """A daemon that is gone while the editor does not read must not keep a processor busy for hours."""
+    process, peer = _start(runners, daemon)
+    _offer(peer.connection, b"".join(handshake.encode_packets(handshake.OUTPUT, b"z" * 4091)))
+    peer.connection.close()
+    _stream(process.stdin).close()
+    before = _cpu_seconds(process)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    assert _cpu_seconds(process) - before < 0.1
 
 
 def test_errors_arrive_where_somebody_reads_them(runners: Runners, daemon: FakeDaemon) -> None:
@@ -236,9 +271,10 @@ def test_signal_ends_within_a_tenth_of_a_second(
     process, peer = _start(runners, daemon)
     if blocked:
         _offer(peer.connection, b"".join(handshake.encode_packets(handshake.OUTPUT, b"z" * 4091)))
-    _write(process, b"last words\n")
+    with _asleep(process):
+        _write(process, b"last words\n")
+        process.send_signal(number)
     began = time.monotonic()
-    process.send_signal(number)
     assert process.wait(PATIENCE) == 0
     assert time.monotonic() - began < 0.1
     assert peer.read_to_end() == b"last words\n"
@@ -264,9 +300,10 @@ def test_sigkill_is_seen_by_the_daemon(runners: Runners, daemon: FakeDaemon) -> 
 def test_editor_that_reads_no_more_ends_it_quietly(runners: Runners, daemon: FakeDaemon) -> None:
     """A broken pipe is how editors leave; what they wrote before still counts."""
     process, peer = _start(runners, daemon)
-    _stream(process.stdout).close()
-    _write(process, b"last words\n")
-    peer.send(handshake.OUTPUT, b"nobody hears\n")
+    with _asleep(process):
+        _stream(process.stdout).close()
+        peer.send(handshake.OUTPUT, b"nobody hears\n")
+        _write(process, b"last words\n")
     assert process.wait(PATIENCE) == 0
     assert _stream(process.stderr).read() == b""
     assert peer.read_to_end() == b"last words\n"

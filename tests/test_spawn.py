@@ -60,7 +60,7 @@ class House:
         return output
 
     def daemons(self) -> list[dict[str, Any]]:
-        """What every daemon that began to listen said about itself."""
+        """What every daemon that was started said about itself."""
         return [json.loads(line) for line in self.report.read_text().splitlines()]
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
 """A daemon's end of the socket, small enough to see through, for tests of what runs on the other end.
 
-Run as a program it is a daemon that a runner can start: `python fake_daemon.py SOCKET REPORT` listens on SOCKET,
-appends one line of JSON about itself to REPORT, and echoes every run until its first control connection ends it.
+Run as a program it is a daemon that a runner can start: `python fake_daemon.py SOCKET REPORT` appends one
+line of JSON about itself to REPORT, listens on SOCKET, and echoes every run until its first control connection ends it.
 """
 
 from __future__ import annotations
@@ -112,11 +112,9 @@ def _self_report() -> str:
 
 def main() -> None:
     """Be a daemon that a runner can start."""
-    report = _self_report()
-    Path(sys.argv[1]).parent.mkdir(parents=True, exist_ok=True)
-    with FakeDaemon(sys.argv[1]) as daemon, Path(sys.argv[2]).open("a") as file:
-        file.write(report)
-        file.flush()
+    with Path(sys.argv[2]).open("a") as file:
+        file.write(_self_report())
+    with FakeDaemon(sys.argv[1]) as daemon:
         while (peer := daemon.accept()).greeting.purpose == handshake.PURPOSE_RUN:
             peer.send(handshake.OUTPUT, peer.read_to_end())
             peer.end(0)
