@@ -112,8 +112,9 @@ def _self_report() -> str:
 
 def main() -> None:
     """Be a daemon that a runner can start."""
+    report = _self_report()
     with Path(sys.argv[2]).open("a") as file:
-        file.write(_self_report())
+        file.write(report)
     with FakeDaemon(sys.argv[1]) as daemon:
         while (peer := daemon.accept()).greeting.purpose == handshake.PURPOSE_RUN:
             peer.send(handshake.OUTPUT, peer.read_to_end())
