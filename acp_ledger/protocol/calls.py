@@ -8,6 +8,7 @@ call of that session that has not ended carries the same title. Agents do ask un
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final, Literal, TypeAlias
 
 from acp_ledger.protocol.envelope import identity
@@ -26,7 +27,7 @@ class KnownCalls:
     __slots__ = ("_calls",)
 
     def __init__(self) -> None:
-        self._calls: dict[tuple[int, str], _Call] = {}
+        self._calls: OrderedDict[tuple[int, str], _Call] = OrderedDict()
 
     def note(self, session_id: int, call_id: str, title: str | None, *, ended: bool | None) -> None:
         """Remember a step; a title or an end that it does not tell (None) stays what it was."""
@@ -34,7 +35,7 @@ class KnownCalls:
         known = self._calls.get(key)
         if known is None:
             if len(self._calls) >= KNOWN_CALLS:
-                del self._calls[next(iter(self._calls))]
+                self._calls.popitem(last=False)
             known = (None, False)
         self._calls[key] = (identity(title) if title else known[0], known[1] if ended is None else ended)
 

@@ -8,6 +8,7 @@ order of asking, and each of them is told as ambiguous.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Exchange:
 
     def __init__(self) -> None:
         self._pending: dict[Hashable, list[Request]] = {}
-        self._answered: dict[Hashable, int] = {}
+        self._answered: OrderedDict[Hashable, int] = OrderedDict()
         self._count = 0
         self._weight = 0
 
@@ -133,5 +134,5 @@ class Exchange:
 
     def _remember(self, key: Hashable, frame_seq: int) -> None:
         if len(self._answered) >= ANSWERED_IDS:
-            del self._answered[next(iter(self._answered))]
+            self._answered.popitem(last=False)
         self._answered[key] = frame_seq

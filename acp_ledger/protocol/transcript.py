@@ -9,6 +9,7 @@ comes back after its message had ended is a further message, and told.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from acp_ledger.protocol.envelope import projection
@@ -85,7 +86,7 @@ class Transcript:
         self._budget = text_bytes * OPEN_MESSAGES
         self._held = 0
         self._open: dict[int, dict[Stream, _Open]] = {}
-        self._ended: dict[tuple[int, Stream, str | None], int] = {}
+        self._ended: OrderedDict[tuple[int, Stream, str | None], int] = OrderedDict()
 
     def chunk(
         self,
@@ -166,7 +167,7 @@ class Transcript:
         if message.message_id is None:
             return
         if len(self._ended) >= ENDED_IDS:
-            del self._ended[next(iter(self._ended))]
+            self._ended.popitem(last=False)
         self._ended[session_id, message.stream, message.message_id] = message.last_frame
 
 

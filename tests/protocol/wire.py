@@ -1,0 +1,146 @@
+"""A connection with its lines fed by hand, for tests of what is observed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from acp_ledger.protocol.observer import Observer
+from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT, Anomaly, Frame
+
+if TYPE_CHECKING:
+    from acp_ledger.protocol.records import Direction, Entry, EventKind
+
+SESSION = "sess-1"
+
+Row = TypeVar("Row")
+
+
+def call(id_: object, method: str, **params: Any) -> bytes:
+    """A request."""
+    return _line(id=id_, method=method, params=params)
+
+
+def note(method: str, **params: Any) -> bytes:
+    """A notification."""
+    return _line(method=method, params=params)
+
+
+def result(id_: object, value: Any) -> bytes:
+    """An answer."""
+    return _line(id=id_, result=value)
+
+
+def error(id_: object, code: int, message: str = "no") -> bytes:
+    """An answer that failed."""
+    return _line(id=id_, error={"code": code, "message": message})
+
+
+def update(word: str, session: str = SESSION, **fields: Any) -> bytes:
+    """A session update."""
+    return note("session/update", sessionId=session, update={"sessionUpdate": word, **fields})
+
+
+def chunk(text: str, *, session: str = SESSION, kind: str = "agent", message_id: str | None = None) -> bytes:
+    """A piece of a message."""
+    named = {} if message_id is None else {"messageId": message_id}
+    return update(f"{kind}_message_chunk", session, content={"type": "text", "text": text}, **named)
+
+
+def prompt(id_: object, session: str = SESSION, text: str = "go on") -> bytes:
+    """A prompt."""
+    return call(id_, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": text}])
+
+
+def question(id_: object, call_id: str = "call-1", session: str = SESSION, **tool_call: Any) -> bytes:
+    """A permission question with two answers on offer."""
+    offers = [offer("yes", "allow_once"), offer("no", "reject_once")]
+    asked = {"toolCallId": call_id, **tool_call}
+    return call(id_, "session/request_permission", sessionId=session, toolCall=asked, options=offers)
+
+
+def offer(option_id: Any, kind: Any) -> dict[str, Any]:
+    """An answer on offer."""
+    return {"optionId": option_id, "name": "a name", "kind": kind}
+
+
+def selected(id_: object, option_id: str) -> bytes:
+    """An answer to a question."""
+    return result(id_, {"outcome": {"outcome": "selected", "optionId": option_id}})
+
+
+def ended(id_: object, stop_reason: str = "end_turn") -> bytes:
+    """The answer to a prompt."""
+    return result(id_, {"stopReason": stop_reason})
+
+
+def _line(**members: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **members}).encode()
+
+
+class Wire:
+    """An observer and everything it gave."""
+
+    def __init__(self, **limits: int) -> None:
+        self.observer = Observer(**limits)
+        self.entries: list[Entry] = []
+        self._at = 0
+
+    def client(self, line: bytes, **given: Any) -> Frame:
+        """A line of the editor."""
+        return self.line(TO_AGENT, line, **given)
+
+    def agent(self, line: bytes, **given: Any) -> Frame:
+        """A line of the agent."""
+        return self.line(TO_CLIENT, line, **given)
+
+    def line(self, direction: Direction, line: bytes, **given: Any) -> Frame:
+        """A line, one microsecond after the one before; its frame."""
+        self._at += 1
+        entries = self.observer.line(direction, line, self._at, **given)
+        self.entries.extend(entries)
+        frame = entries[0].record
+        assert isinstance(frame, Frame)
+        return frame
+
+    def event(self, kind: EventKind, **fields: Any) -> Entry:
+        """An event."""
+        self._at += 1
+        (entry,) = self.observer.event(kind, self._at, **fields)
+        self.entries.append(entry)
+        return entry
+
+    def rows(self, table: type[Row]) -> list[Row]:
+        """Every row of a table so far."""
+        return [row for entry in self.entries for row in entry.rows if isinstance(row, table)]
+
+    def last(self) -> Entry:
+        """The last entry."""
+        return self.entries[-1]
+
+    def anomalies(self) -> list[tuple[str, int | None]]:
+        """Every anomaly's class, with the frame it points to."""
+        return [(row.class_, row.related_frame) for row in self.rows(Anomaly)]
+
+
+def negotiated(version: Any = 1, **limits: int) -> Wire:
+    """A connection that has settled its version."""
+    wire = Wire(**limits)
+    wire.client(call("init", "initialize", protocolVersion=version, clientInfo={"name": "ed", "version": "2"}))
+    wire.agent(result("init", {"protocolVersion": version, "agentInfo": {"name": "ag", "version": "3"}}))
+    return wire
+
+
+def opened(version: Any = 1, session: str = SESSION, **limits: int) -> Wire:
+    """A connection with a session: entries 1 to 5."""
+    wire = negotiated(version, **limits)
+    wire.client(call("new", "session/new", cwd="/src", mcpServers=[]))
+    wire.agent(result("new", {"sessionId": session}))
+    return wire
+
+
+def prompted(version: Any = 1, **limits: int) -> Wire:
+    """A connection with a turn: entries 1 to 6."""
+    wire = opened(version, **limits)
+    wire.client(prompt("p1"))
+    return wire
