@@ -9,6 +9,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from acp_ledger.store import engine, schema
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["cluster", "database_url"]
+
+# How long an example takes says how busy the machine is, and nothing about the property.
+hypothesis.settings.register_profile("suite", hypothesis.settings(), deadline=None)
+hypothesis.settings.load_profile("suite")
 
 for _name in [name for name in os.environ if name.startswith("ACP_LEDGER_")]:
     if not _name.startswith("ACP_LEDGER_TEST_"):
