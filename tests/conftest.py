@@ -18,6 +18,7 @@ from acp_ledger.store import engine, schema
 from tests.support.postgres import Cluster, cluster, database_url
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = ["cluster", "database_url"]
@@ -53,11 +54,15 @@ def postgres_template(cluster: Cluster) -> str:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty ledger of the newest schema, once on each engine."""
     if request.param == "sqlite":
         shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "ledger.db")
         (tmp_path / "ledger.db").chmod(0o600)
-        return f"sqlite:///{tmp_path}/ledger.db"
+        yield f"sqlite:///{tmp_path}/ledger.db"
+        return
     server: Cluster = request.getfixturevalue("cluster")
-    return server.create(request.getfixturevalue("postgres_template"))
+    url = server.create(request.getfixturevalue("postgres_template"))
+    yield url
+    if server.server is not None:
+        server.drop(url)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Table
 
-PARTITION_MONTHS: Final = 48
+PARTITION_MONTHS: Final = 36
 """Months of `frames` that have a partition of their own from the day a schema is made or upgraded."""
 
 _REFUSED: Final = "acp_ledger: rows of %s are only added; an erasure may blank what is erasable"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 REQUIRED: Final = os.environ.get("ACP_LEDGER_TEST_REQUIRE_POSTGRES", "") not in {"", "0"}
 PATIENCE: Final = 30.0
+ROOM: Final = 2 << 30
 
 ON_SQLITE: Final = pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
 ON_POSTGRES: Final = pytest.mark.parametrize("ledger_url", ["postgres"], indirect=True)
@@ -112,6 +113,17 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _place() -> Path:
+    """Memory where there is enough of it: a database for each test is many files, and their flushes are many too.
+
+    Not pytest's own folder: the user who runs the server must be able to walk down to it.
+    """
+    memory = Path("/dev/shm")  # noqa: S108  # the folder made in it is ours alone
+    if memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= ROOM:
+        return memory
+    return Path("/tmp")  # noqa: S108  # likewise
+
+
 def _make(programs: Path, folder: Path) -> Cluster:
     data = folder / "data"
     data.mkdir(mode=0o700)
@@ -136,8 +148,7 @@ def cluster() -> Iterator[Cluster]:
         if REQUIRED:
             pytest.fail(reason)
         pytest.skip(reason)
-    # Not pytest's own folder: the user who runs the server must be able to walk down to it.
-    folder = Path(f"/tmp/acp-ledger-postgres-{os.getpid()}")  # noqa: S108  (see above; 0700, and ours alone)
+    folder = _place() / f"acp-ledger-postgres-{os.getpid()}"
     folder.mkdir(mode=0o755)
     found = _make(programs, folder)
     try:
@@ -149,9 +160,13 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty place for a ledger, once on each engine."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/ledger.db"
+        yield f"sqlite:///{tmp_path}/ledger.db"
+        return
     found: Cluster = request.getfixturevalue("cluster")
-    return found.create()
+    url = found.create()
+    yield url
+    if found.server is not None:
+        found.drop(url)
