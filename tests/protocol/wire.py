@@ -84,7 +84,6 @@ class Wire:
     def __init__(self, **limits: int) -> None:
         self.observer = Observer(**limits)
         self.entries: list[Entry] = []
-        self._at = 0
 
     def client(self, line: bytes, **given: Any) -> Frame:
         """A line of the editor."""
@@ -95,9 +94,8 @@ class Wire:
         return self.line(TO_CLIENT, line, **given)
 
     def line(self, direction: Direction, line: bytes, **given: Any) -> Frame:
-        """A line, one microsecond after the one before; its frame."""
-        self._at += 1
-        entries = self.observer.line(direction, line, self._at, **given)
+        """A line, read at the microsecond of its number; its frame."""
+        entries = self.observer.line(direction, line, self.observer.next_seq, **given)
         self.entries.extend(entries)
         frame = entries[0].record
         assert isinstance(frame, Frame)
@@ -105,8 +103,7 @@ class Wire:
 
     def event(self, kind: EventKind, **fields: Any) -> Entry:
         """An event."""
-        self._at += 1
-        (entry,) = self.observer.event(kind, self._at, **fields)
+        (entry,) = self.observer.event(kind, self.observer.next_seq, **fields)
         self.entries.append(entry)
         return entry
 
