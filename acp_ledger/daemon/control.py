@@ -104,7 +104,7 @@ def _remove_stale(path: Path) -> None:
             probe.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):
             path.unlink(missing_ok=True)
-            logs.get_logger().info(logs.SOCKET_REPLACED, socket=path)
+            logs.get_logger().info(logs.SOCKET_REPLACED, socket=str(path))
             return
         except OSError:
             pass  # somebody listens and is busy

@@ -132,7 +132,7 @@ async def open_daemon(settings: Settings, listen: Path, umask: int) -> AsyncIter
                 door = Door(daemon.run, daemon.answer)
                 accepting = await tasks.start(door.serve, listener, guests)
                 tasks.start_soon(_close_door, daemon.stopped, accepting)
-                logs.get_logger().info(logs.DAEMON_READY, pid=os.getpid(), socket=listen)
+                logs.get_logger().info(logs.DAEMON_READY, pid=os.getpid(), socket=str(listen))
                 yield daemon
                 daemon.stopped.set()
             with trio.move_on_after(DRAIN_SECONDS):

@@ -151,6 +151,8 @@ async def _after_agent(relay: Relay, agent: Agent) -> None:
             await relay.ended[TO_CLIENT].wait()
     if relay.ended[TO_CLIENT].is_set() or relay.cause is Cause.OVERSIZE:
         _answer_open_requests(relay)
+    if relay.oversized is TO_AGENT:
+        relay.say(_error("null", *_why(relay)))  # whose id nobody can know
     await relay.end_agent(relay.rules.stop_seconds)
     await _read_to_the_end(relay)
 
@@ -172,10 +174,7 @@ def _answer_open_requests(relay: Relay) -> None:
     relay.editor_reading.cancel()
     sentence, reason = _why(relay)
     for request in relay.observer.open_requests(TO_AGENT):
-        if (body := _error(request.id_token, sentence, reason)) is not None:
-            relay.say(body)
-    if relay.cause is Cause.OVERSIZE and relay.oversized is TO_AGENT and (body := _error("null", sentence, reason)):
-        relay.say(body)
+        relay.say(_error(request.id_token, sentence, reason))
 
 
 def _why(relay: Relay) -> tuple[str, str]:
@@ -220,9 +219,8 @@ def _answer_unrecorded(relay: Relay, failure: Failure) -> int:
     waiting = [request.id_token for request in relay.observer.open_requests(TO_AGENT)]
     said = 0
     for token in dict.fromkeys((*relay.lane.unheard, *waiting)):
-        body = _error(token, refusal(failure), f"ledger_{failure.cause}")
-        if body is not None:
-            relay.to_client.unrecorded(body)
+        if not token.startswith("sha256:"):  # an id too long to be kept
+            relay.to_client.unrecorded(_error(token, refusal(failure), f"ledger_{failure.cause}"))
             said += 1
     return said
 
@@ -235,10 +233,8 @@ def refusal(failure: Failure) -> str:
     )
 
 
-def _error(id_token: str, sentence: str, reason: str) -> bytes | None:
-    """A JSON-RPC error under an id as it was written; None where the id was too long to be kept."""
-    if id_token.startswith("sha256:"):
-        return None
+def _error(id_token: str, sentence: str, reason: str) -> bytes:
+    """A JSON-RPC error under an id as it was written."""
     message = sentence if sentence.startswith("acp-ledger") else f"acp-ledger: {sentence}"
     error = {"code": INTERNAL_ERROR, "message": message, "data": {"details": message, "reason": reason}}
     return f'{{"jsonrpc":"2.0","id":{id_token},"error":{json.dumps(error, separators=(",", ":"))}}}'.encode()

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from acp_ledger.errors import LedgerError
 
-GRACE_SECONDS: Final = 0.25
-"""A commit that is late by less is nobody's business: another reader's lock, a slow flush."""
+GRACE_SECONDS: Final = 1.0
+"""A commit that is late by less is nobody's business: somebody's short lock, a disk that is busy."""
 
 LATE_COMMIT: Final = "a commit has not returned"
 
