@@ -52,15 +52,21 @@ class Cluster:
 
     def create(self, template: str = "template0") -> str:
         """Make a database, empty or the copy of one nobody is connected to, and give its URL."""
-        import psycopg  # noqa: PLC0415  (an extra; without a server nobody needs it)
-
         self.databases += 1
         name = f"ledger_{self.databases}"
-        with psycopg.connect(
-            f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres", autocommit=True
-        ) as admin:
-            admin.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'.encode())
+        self._run(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return self.url(name)
+
+    def drop(self, url: str) -> None:
+        """Remove a database, whoever is connected to it."""
+        self._run(f'DROP DATABASE IF EXISTS "{url.rpartition("/")[2]}" WITH (FORCE)')
+
+    def _run(self, statement: str) -> None:
+        import psycopg  # noqa: PLC0415  (an extra; without a server nobody needs it)
+
+        where = f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres"
+        with psycopg.connect(where, autocommit=True) as admin:
+            admin.execute(statement.encode())
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
