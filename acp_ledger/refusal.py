@@ -31,6 +31,7 @@ def refuse(sentence: str, *, details: str | None = None, heard: bytes = b"", sta
         heard: What was read of stdin before.
         status: The exit status, where the daemon gave one; else 69.
     """
+    sentence = sentence.removeprefix("acp-ledger: ")  # a daemon's sentence may say already who speaks
     complain(sentence)
     if not os.isatty(0):
         request_id = _first_request(heard)

@@ -229,10 +229,7 @@ def _connect(flag: str | None, environ: Mapping[str, str], daemon: Sequence[str]
             raise NoDaemon(f"{missing}. Start one with: acp-ledgerd --socket {path}") from missing
     from acp_ledger.spawn import configured_socket, start_daemon
 
-    try:
-        return start_daemon(configured_socket(environ, uid) or path, environ, uid, daemon)
-    except NoDaemon as failure:
-        raise NoDaemon(f"{failure}. To see why, start it by hand: acp-ledgerd") from failure
+    return start_daemon(configured_socket(environ, uid) or path, environ, uid, daemon)
 
 
 def _hold_three_descriptors() -> None:

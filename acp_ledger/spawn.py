@@ -29,7 +29,9 @@ _RETRY_MILLISECONDS = 20
 _LOG_BYTES = 1 << 20
 """A daemon's log over this size is begun anew when the next one is started."""
 _TAIL_BYTES = 4096
-_LINE_CHARACTERS = 400
+_WORDS_CHARACTERS = 600
+_ERROR = "acp-ledgerd: "
+"""How the first line of the error begins that a daemon ends with; its hint stands on the lines below."""
 
 _KEPT = frozenset(
     {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "PYTHONHOME", "PYTHONPATH", "SHELL", "TMPDIR", "TZ", "USER"}
@@ -206,14 +208,18 @@ class _Log:
         self.descriptor = descriptor
 
     def explain(self, sentence: str) -> str:
-        """Add the daemon's last words to ``sentence``, and where to read them all."""
-        last = self._last_line()
-        return f"{sentence}: {last} (log: {self.path})" if last else f"{sentence} (log: {self.path})"
+        """Add the daemon's last words to ``sentence``, which end in what mends it, and where to read them all."""
+        words = self._last_words()
+        if not words:
+            return f"{sentence} (log: {self.path}). To see why, start it by hand: acp-ledgerd"
+        return f"{sentence}: {words} (log: {self.path})"
 
-    def _last_line(self) -> str:
-        """Give the last line written since the start that is not blank, fit for a terminal; else nothing."""
+    def _last_words(self) -> str:
+        """Give the error a daemon ended with, hint and all, fit for a terminal; else the last line; else nothing."""
         with open(self.path, "rb") as file:
             file.seek(max(self.start, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             lines = file.read(_TAIL_BYTES).decode("utf-8", "replace").splitlines()
         filled = [line.strip() for line in lines if line.strip()]
-        return "".join(c for c in filled[-1] if c.isprintable())[:_LINE_CHARACTERS] if filled else ""
+        errors = [number for number, line in enumerate(filled) if line.startswith(_ERROR)]
+        last = "; ".join(filled[errors[-1] if errors else -1 :]).removeprefix(_ERROR)
+        return "".join(c for c in last if c.isprintable())[:_WORDS_CHARACTERS]

@@ -193,11 +193,11 @@ def test_refused_run_answers_the_editor(runners: Runners, daemon: FakeDaemon) ->
     process.stdin.write(b'{"id":7,"method":"initialize"}\n')
     process.stdin.flush()
     assert peer.read_exactly(31)
-    peer.connection.sendall(handshake.encode_fatal("nonesuch: command not found", 127))
+    peer.connection.sendall(handshake.encode_fatal("acp-ledger: nonesuch: command not found", 127))
     output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 127
     assert b'"id":7,"error"' in output
-    assert b"nonesuch: command not found" in output
+    assert b'"message": "acp-ledger: nonesuch: command not found"' in output
     assert errors == b"acp-ledger-run: nonesuch: command not found\n"
 
 
