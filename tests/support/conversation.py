@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 START: Final = 1_796_000_000_000_000
 """UTC microseconds of the first line."""
 
-SESSION: Final = "sess-α"
+SESSION: Final = "sess-\u00e9"
 
 
 def call(id_: object, method: str, **params: Any) -> bytes:

@@ -28,27 +28,24 @@ if TYPE_CHECKING:
 DAEMON: Final = Daemon("d" * 32, "host", 1000)
 
 
-@pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Empty ledgers made once in a run: their URLs by engine. Migrating takes a second; copying does not."""
-    path = tmp_path_factory.mktemp("made") / "ledger.db"
-    with writer(f"sqlite:///{path}"):
-        pass
-    return {"sqlite": str(path)}
+@pytest.fixture(params=["sqlite", "postgres"], scope="module")
+def shared_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of a ledger that tests of a module share, once on each engine."""
+    return _copied(request, tmp_path_factory.mktemp("shared"))
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def ledger_url(request: pytest.FixtureRequest, tmp_path: Path, made: dict[str, str]) -> str:
-    """The URL of an empty ledger, once on each engine."""
+@pytest.fixture(params=["sqlite", "postgres"], scope="module")
+def second_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Another one."""
+    return _copied(request, tmp_path_factory.mktemp("second"))
+
+
+def _copied(request: pytest.FixtureRequest, folder: Path) -> str:
     if request.param == "sqlite":
-        shutil.copy(made["sqlite"], tmp_path / "ledger.db")
-        return f"sqlite:///{tmp_path}/ledger.db"
+        shutil.copy(request.getfixturevalue("sqlite_template"), folder / "ledger.db")
+        return f"sqlite:///{folder}/ledger.db"
     cluster: Cluster = request.getfixturevalue("cluster")
-    if "postgres" not in made:
-        made["postgres"] = cluster.create()
-        with writer(made["postgres"]):
-            pass
-    return cluster.create(template=made["postgres"].rpartition("/")[2])
+    return cluster.create(request.getfixturevalue("postgres_template"))
 
 
 @contextmanager
@@ -96,13 +93,25 @@ def reading(url: str) -> Iterator[Connection]:
 
 def tamper(url: str, *statements: str, **values: Any) -> None:
     """Change what is stored behind the ledger's back: every guard is taken away first, as who owns the file can."""
+    with tampered(url, *statements, **values) as connection:
+        connection.commit()
+
+
+@contextmanager
+def tampered(url: str, *statements: str, **values: Any) -> Iterator[Connection]:
+    """A connection that sees the ledger tampered with; at the end everything is as it was."""
     owner = sqlalchemy.create_engine(url, poolclass=NullPool)
-    with owner.begin() as connection:
+    with owner.connect() as connection:
+        if connection.dialect.name == "sqlite":
+            # The driver begins no transaction before it meets DDL.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
         _drop_guards(connection)
         for statement in statements:
             changed = connection.execute(text(statement), values)
             if changed.rowcount == 0:
                 raise AssertionError(f"nothing was tampered with: {statement}")
+        yield connection
+        connection.rollback()
     owner.dispose()
 
 
