@@ -125,7 +125,7 @@ class TestRevision:
         wire.agent(question(0, "c", status="pending"))
         wire.client(selected(0, "yes"))
         wire.agent(result("p1", {"messageId": "m"}))
-        assert wire.rows(ToolCallStep) == wire.rows(Message) == wire.rows(TurnEnd) == []
+        assert [*wire.rows(ToolCallStep), *wire.rows(Message), *wire.rows(TurnEnd)] == []
         assert [row.effect for row in wire.rows(Decision)] == ["allow"]
         assert {record.protocol_revision for record in records(wire)[2:]} == {f"acp/v{version}"}
         assert ("version_unmapped", None) in wire.anomalies()
@@ -373,7 +373,7 @@ class TestSessions:
         wire.agent(note("session/update", update={"sessionUpdate": "tool_call", "toolCallId": "c"}))
         wire.client(call(1, "session/prompt", prompt=[]))
         assert wire.anomalies() == [("missing_session", None)] * 2
-        assert wire.rows(ToolCallStep) == wire.rows(Turn) == []
+        assert [*wire.rows(ToolCallStep), *wire.rows(Turn)] == []
         assert [(row.session_id, row.turn_id) for row in wire.rows(Prompt)] == [(None, None)]
 
 
@@ -419,7 +419,7 @@ class TestReplay:
         wire.agent(result(1, None))
         wire.agent(chunk("now", session="old"))
         wire.event("closed")
-        assert wire.rows(ToolCallStep) == wire.rows(Prompt) == []
+        assert [*wire.rows(ToolCallStep), *wire.rows(Prompt)] == []
         assert [row.text for row in wire.rows(Message)] == ["now"]
 
     def test_failed_load_ends_its_window(self) -> None:

@@ -10,6 +10,7 @@ from acp_ledger.protocol.permission import Answer, decision_of, effect_of, quest
 from acp_ledger.protocol.records import (
     TO_CLIENT,
     Decision,
+    Effect,
     PermissionOption,
     PermissionRequest,
     ToolCallStep,
@@ -67,7 +68,11 @@ class TestDecisionOf:
         ],
     )
     def test_first_matching_offer_gives_the_kind(
-        self, option_id: str, kind: str | None, offered: object, effect: str
+        self,
+        option_id: str,
+        kind: str | None,
+        offered: bool,
+        effect: Effect,  # noqa: FBT001  # a column of the table
     ) -> None:
         """The kind is the first offer's with that id: the empty word when never offered, none when it has none."""
         answer = decision_of(QUESTION, chose(option_id), None)
@@ -356,7 +361,7 @@ class TestJoins:
             "pending",
             "pending",
         )
-        assert (step.title, step.kind, step.tool_name) == ("pending", "T", "execute", "Bash")
+        assert (step.status_raw, step.title, step.kind, step.tool_name) == ("pending", "T", "execute", "Bash")
         assert [(row.joined_call_id, row.join_kind) for row in wire.rows(PermissionRequest)] == [("c", "exact")]
 
     def test_unknown_call_is_joined_to_nothing(self) -> None:

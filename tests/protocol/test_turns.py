@@ -130,8 +130,7 @@ class TestTurns:
     def test_live_user_chunk_is_a_prompt_without_a_turn(self) -> None:
         """The user's words may come back as a chunk: evidence of a prompt, and text of a message."""
         wire = opened()
-        told = {"content": {"type": "text", "text": "do"}, "title": "A title"}
-        frame = wire.agent(update("user_message_chunk", **told))
+        frame = wire.agent(update("user_message_chunk", content={"type": "text", "text": "do"}, title="A title"))
         assert (frame.disposition, frame.turn_id) == ("observed", None)
         (row,) = wire.rows(Prompt)
         assert (row.source, row.detail, row.block_kinds) == ("chunk", "A title", None)

@@ -138,6 +138,6 @@ def opened(version: Any = 1, session: str = SESSION, **limits: int) -> Wire:
 
 def prompted(version: Any = 1, **limits: int) -> Wire:
     """A connection with a turn: entries 1 to 6."""
-    wire = opened(version, **limits)
+    wire = opened(version, SESSION, **limits)
     wire.client(prompt("p1"))
     return wire
