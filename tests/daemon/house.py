@@ -16,6 +16,7 @@ from acp_ledger import handshake
 from acp_ledger.daemon.daemon import Daemon, open_daemon
 from acp_ledger.settings import Settings, load
 from acp_ledger.store import engine
+from acp_ledger.store.verify import verify
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -72,6 +73,11 @@ class Editor:
         self._errors = b""
         self._fatal: str | None = None
         self._status: int | None = None
+
+    @property
+    def heard(self) -> bytes:
+        """The output that was read so far."""
+        return bytes(self._output)
 
     async def say(self, data: bytes) -> None:
         """Send bytes as they are."""
@@ -159,6 +165,17 @@ def rows(url: str, statement: str) -> Sequence[Row[Any]]:
             return connection.exec_driver_sql(statement).fetchall()
     finally:
         reader.dispose()
+
+
+def assert_verified(url: str) -> None:
+    """The whole record proves itself, and maps again to what is stored."""
+    reader = engine.open_reader(url)
+    try:
+        with reader.connect() as connection:
+            report = verify(connection, full=True)
+    finally:
+        reader.dispose()
+    assert not report.findings, report
 
 
 def settings(url: str, folder: Path, **more: Any) -> Settings:
