@@ -168,6 +168,12 @@ def test_id_is_kept_and_keyed(token: str, key: tuple[str, str], anomalies: list[
         assert (envelope.id_token, envelope.id_key, classes(envelope)) == (token, key, anomalies)
 
 
+def test_last_of_two_ids_is_the_token() -> None:
+    """Where an id occurs twice the token is the one whose value is shown, however either is spelled."""
+    envelope = parse(SANE + rb'"method":"x","id":"\u0061","id":"\u0062"}')
+    assert (envelope.id_token, envelope.id_key) == (r'"\u0062"', ("string", "b"))
+
+
 def test_integer_of_5000_digits_is_exact() -> None:
     """A number no int conversion admits is an id like any other: kept as written, and only its equal matches it."""
     digits = "7" * 5000

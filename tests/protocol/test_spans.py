@@ -93,6 +93,7 @@ def test_stopped_walk_keeps_what_it_found() -> None:
         pytest.param(b"[[" + b"1," * (16 << 20) + b"1]]", id="numbers"),
         pytest.param(b'["' + b'\\"' * (16 << 20) + b'"]', id="escaped quotes"),
         pytest.param(b"[" + b" " * (32 << 20) + b"1]", id="spaces"),
+        pytest.param(b"[[" + (b"[" + b"1" * 200 + b"],") * (160 << 10) + b"1]]", id="far apart"),
         pytest.param(b'[""' + b',""' * (10 << 20) + b"]", id="empty strings"),
     ],
 )
