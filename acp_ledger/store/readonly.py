@@ -255,6 +255,9 @@ def _run_postgres(connection: Connection, statement: str, limits: Limits) -> Ans
         _begin_read_only(raw, limits)
         with raw.cursor() as cursor:
             collected.take(cursor.stream(statement.encode()))
+            if cursor.description is None:
+                # A stream without rows tells no columns; prepared, and so still one statement, it does.
+                cursor.execute(statement.encode(), prepare=True)
             return collected.answer(column.name for column in cursor.description or ())
     except psycopg.Error as error:
         raise _postgres_fault(error, limits) from error
