@@ -6,13 +6,11 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).parent.parent
 PACKAGE: Final = ROOT / "acp_ledger"
@@ -35,8 +33,9 @@ def _name(path: Path) -> str:
     return str(path.relative_to(PACKAGE))
 
 
-def _nodes(path: Path) -> Iterator[ast.AST]:
-    yield from ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+@cache
+def _nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def _called(node: ast.AST) -> str | None:
