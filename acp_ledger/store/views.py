@@ -33,8 +33,7 @@ SELECT t.id AS transport_id, t.epoch, t.agent, t.mode, d.host, t.os_user, t.labe
 
 _SESSIONS: Final = """
 SELECT s.transport_id, s.session_id, s.acp_session_id, t.agent, o.origin, o.cwd, s.protocol_revision,
-       utc((SELECT f.received_at FROM frames f WHERE f.transport_id = s.transport_id AND f.frame_seq = s.frame_seq))
-         AS first_at,
+       utc(b.received_at) AS first_at,
        utc((SELECT f.received_at FROM frames f WHERE f.transport_id = s.transport_id AND f.session_id = s.session_id
              ORDER BY f.frame_seq DESC LIMIT 1)) AS last_at,
        (SELECT COUNT(*) FROM turns x WHERE x.transport_id = s.transport_id AND x.session_id = s.session_id) AS turns,
@@ -54,17 +53,15 @@ SELECT s.transport_id, s.session_id, s.acp_session_id, t.agent, o.origin, o.cwd,
        END AS continues
   FROM sessions s
   JOIN transports t ON t.id = s.transport_id
+  LEFT JOIN frames b ON b.transport_id = s.transport_id AND b.frame_seq = s.frame_seq
   LEFT JOIN session_openings o ON o.transport_id = s.transport_id AND o.session_id = s.session_id AND o.frame_seq =
        (SELECT MIN(x.frame_seq) FROM session_openings x
          WHERE x.transport_id = s.transport_id AND x.session_id = s.session_id)
 """
 
 _TURNS: Final = """
-SELECT t.transport_id, t.session_id, t.turn_id, s.acp_session_id,
-       utc((SELECT f.received_at FROM frames f
-             WHERE f.transport_id = t.transport_id AND f.frame_seq = t.first_frame)) AS started_at,
-       utc(moment(e)) AS ended_at,
-       e.stop_reason, e.outcome, e.error_code,
+SELECT t.transport_id, t.session_id, t.turn_id, s.acp_session_id, utc(b.received_at) AS started_at,
+       utc(COALESCE(f.received_at, v.at)) AS ended_at, e.stop_reason, e.outcome, e.error_code,
        (SELECT COUNT(DISTINCT x.tool_call_id) FROM tool_call_steps x
          WHERE x.transport_id = t.transport_id AND x.turn_id = t.turn_id AND x.frame_seq >= t.first_frame
            AND x.frame_seq <= COALESCE(e.frame_seq, 9223372036854775807)) AS tool_calls,
@@ -75,6 +72,9 @@ SELECT t.transport_id, t.session_id, t.turn_id, s.acp_session_id,
   FROM turns t
   LEFT JOIN sessions s ON s.transport_id = t.transport_id AND s.session_id = t.session_id
   LEFT JOIN turn_ends e ON e.transport_id = t.transport_id AND e.turn_id = t.turn_id
+  LEFT JOIN frames b ON b.transport_id = t.transport_id AND b.frame_seq = t.first_frame
+  LEFT JOIN frames f ON f.transport_id = e.transport_id AND f.frame_seq = e.frame_seq
+  LEFT JOIN transport_events v ON v.transport_id = e.transport_id AND v.frame_seq = e.frame_seq
 """
 
 _TOOL_CALLS: Final = """
@@ -84,16 +84,15 @@ SELECT c.transport_id, c.session_id,
          ORDER BY x.ordinal LIMIT 1) AS turn_id,
        c.tool_call_id, latest(kind) AS kind, latest(title) AS title,
        COALESCE(said.status, 'pending') AS status, said.status_raw,
-       utc((SELECT f.received_at FROM frames f
-             WHERE f.transport_id = c.transport_id AND f.frame_seq = c.first_frame)) AS first_at,
-       utc((SELECT f.received_at FROM frames f
-             WHERE f.transport_id = c.transport_id AND f.frame_seq = c.last_frame)) AS last_at,
+       utc(b.received_at) AS first_at, utc(f.received_at) AS last_at,
        CASE WHEN q.frame_seq IS NULL THEN 0 ELSE 1 END AS asked,
        CASE WHEN q.frame_seq IS NULL THEN NULL ELSE COALESCE(d.outcome, 'open') END AS decision_outcome,
        d.effect AS decision_effect, d.decided_by, c.protocol_revision
   FROM (SELECT x.transport_id, x.session_id, x.tool_call_id, MIN(x.frame_seq) AS first_frame,
                MAX(x.frame_seq) AS last_frame, MAX(x.protocol_revision) AS protocol_revision
           FROM tool_call_steps x GROUP BY x.transport_id, x.session_id, x.tool_call_id) c
+  LEFT JOIN frames b ON b.transport_id = c.transport_id AND b.frame_seq = c.first_frame
+  LEFT JOIN frames f ON f.transport_id = c.transport_id AND f.frame_seq = c.last_frame
   LEFT JOIN tool_call_steps said ON said.transport_id = c.transport_id
         AND said.session_id = c.session_id AND said.tool_call_id = c.tool_call_id
         AND said.frame_seq = (SELECT MAX(x.frame_seq) FROM tool_call_steps x
@@ -140,39 +139,44 @@ SELECT c.transport_id, c.session_id, c.direction, c.word, c.recorded_as, COUNT(*
 """
 
 _TIMELINE: Final = """
-SELECT x.transport_id, s.acp_session_id, x.turn_id, x.frame_seq, utc(x.at) AS at, x.step, x.call, x.word, x.detail,
-       x.protocol_revision
+SELECT x.transport_id, s.acp_session_id, x.turn_id, x.frame_seq, utc(COALESCE(f.received_at, v.at)) AS at, x.step,
+       x.call, x.word, x.detail, x.protocol_revision
   FROM (
-    SELECT p.transport_id, p.session_id, p.turn_id, p.frame_seq, moment(p) AS at, 'prompted' AS step,
+    SELECT p.transport_id, p.session_id, p.turn_id, p.frame_seq, 'prompted' AS step,
            CAST(NULL AS TEXT) AS call, p.source AS word, p.detail, p.protocol_revision FROM prompts p
     UNION ALL
-    SELECT p.transport_id, p.session_id, p.turn_id, p.frame_seq, moment(p), 'tool_call',
+    SELECT p.transport_id, p.session_id, p.turn_id, p.frame_seq, 'tool_call',
            p.tool_call_id, p.status, p.title, p.protocol_revision FROM tool_call_steps p
     UNION ALL
-    SELECT p.transport_id, p.session_id, p.turn_id, p.frame_seq, moment(p), 'question',
+    SELECT p.transport_id, p.session_id, p.turn_id, p.frame_seq, 'question',
            COALESCE(p.joined_call_id, p.tool_call_id), p.tool_kind, p.title, p.protocol_revision
       FROM permission_requests p
     UNION ALL
-    SELECT p.transport_id, p.session_id, p.turn_id, p.frame_seq, moment(p), 'decision',
+    SELECT p.transport_id, p.session_id, p.turn_id, p.frame_seq, 'decision',
            (SELECT COALESCE(q.joined_call_id, q.tool_call_id) FROM permission_requests q
              WHERE q.transport_id = p.transport_id AND q.frame_seq = p.request_frame),
            CASE WHEN p.outcome = 'selected' THEN p.effect ELSE p.outcome END, p.detail, p.protocol_revision
       FROM decisions p
     UNION ALL
-    SELECT p.transport_id, p.session_id, p.turn_id, p.frame_seq, moment(p), 'turn_ended',
+    SELECT p.transport_id, p.session_id, p.turn_id, p.frame_seq, 'turn_ended',
            CAST(NULL AS TEXT), p.outcome, COALESCE(p.error_message, p.stop_reason), p.protocol_revision
       FROM turn_ends p
     UNION ALL
-    SELECT f.transport_id, f.session_id, f.turn_id, f.frame_seq, f.received_at, 'not_recorded',
-           CAST(NULL AS TEXT), COALESCE(f.session_update, f.method, f.kind), CAST(NULL AS TEXT), f.protocol_revision
-      FROM frames f WHERE f.disposition = 'not_recorded'
+    SELECT p.transport_id, p.session_id, p.turn_id, p.frame_seq, 'not_recorded',
+           CAST(NULL AS TEXT), COALESCE(p.session_update, p.method, p.kind), CAST(NULL AS TEXT), p.protocol_revision
+      FROM frames p WHERE p.disposition = 'not_recorded'
   ) x
   LEFT JOIN sessions s ON s.transport_id = x.transport_id AND s.session_id = x.session_id
+  LEFT JOIN frames f ON f.transport_id = x.transport_id AND f.frame_seq = x.frame_seq
+  LEFT JOIN transport_events v ON v.transport_id = x.transport_id AND v.frame_seq = x.frame_seq
 """
 
 _ANOMALIES: Final = """
-SELECT a.transport_id, a.session_id, a.frame_seq, a.class, a.detail, utc(moment(a)) AS at, a.protocol_revision
+SELECT a.transport_id, a.session_id, a.frame_seq, a.class, a.detail, utc(COALESCE(f.received_at, v.at)) AS at,
+       a.protocol_revision
   FROM anomalies a
+  LEFT JOIN frames f ON f.transport_id = a.transport_id AND f.frame_seq = a.frame_seq
+  LEFT JOIN transport_events v ON v.transport_id = a.transport_id AND v.frame_seq = a.frame_seq
 """
 
 _TEXTS: Final[dict[str, LiteralString]] = {
@@ -185,13 +189,6 @@ _TEXTS: Final[dict[str, LiteralString]] = {
     "audit_timeline": _TIMELINE,
     "audit_anomalies": _ANOMALIES,
 }
-
-_MOMENT: Final = (
-    r"COALESCE((SELECT f.received_at FROM frames f"
-    r" WHERE f.transport_id = \1.transport_id AND f.frame_seq = \1.frame_seq),"
-    r" (SELECT v.at FROM transport_events v WHERE v.transport_id = \1.transport_id AND v.frame_seq = \1.frame_seq))"
-)
-"""When the frame or event of a row was read."""
 
 _LATEST: Final = (
     r"(SELECT x.\1 FROM tool_call_steps x WHERE x.transport_id = c.transport_id"
@@ -211,10 +208,7 @@ def _sqlite_utc(inner: str) -> str:
 
 
 def _postgres_utc(inner: str) -> str:
-    return (
-        f"to_char(to_timestamp(({inner}) / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS')"
-        f" || '.' || lpad((({inner}) % 1000000)::text, 6, '0') || 'Z'"
-    )
+    return f"to_char(TIMESTAMP 'epoch' + ({inner}) * INTERVAL '1 microsecond', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
 
 
 def view_names() -> tuple[str, ...]:
@@ -229,7 +223,6 @@ def definition(name: str, dialect: str) -> str:
     query: str = _TEXTS[name].strip()
     query = re.sub(r"\boffered_kinds\((\w+)\)", _OFFERED.replace("{join}", join), query)
     query = re.sub(r"\blatest\((\w+)\)", _LATEST, query)
-    query = re.sub(r"\bmoment\((\w+)\)", _MOMENT, query)
     query = re.sub(r"\bnumber\(([\w.]+)\)", r"CAST(\1 AS INTEGER)", query)
     return _expand(query, "utc", _sqlite_utc if is_sqlite else _postgres_utc)
 

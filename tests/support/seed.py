@@ -9,6 +9,7 @@ from acp_ledger.protocol.records import (
     TABLE_OF,
     TO_AGENT,
     TO_CLIENT,
+    Anomaly,
     Decision,
     Entry,
     Event,
@@ -192,6 +193,11 @@ def message(turn_id: int, text: str, frame: int) -> Message:
     )  # fmt: skip
 
 
+def anomaly(class_: str, session_id: int | None = None) -> Anomaly:
+    """A thing an auditor must know."""
+    return Anomaly(0, 0, "", session_id, None, class_, "words", None)
+
+
 def opening_entries(seed: Seed, origin: Any = "new", name: str = "sess-1") -> list[Entry]:
     """Numbers 1 to 7: a transport opens, negotiates, and opens a session."""
     unnegotiated: dict[str, Any] = {"session_id": None, "phase": "setup", "protocol_revision": "acp/unnegotiated"}
@@ -203,7 +209,7 @@ def opening_entries(seed: Seed, origin: Any = "new", name: str = "sess-1") -> li
         seed.frame(TO_AGENT, kind="request", method="initialize", rpc_id="0", disposition="observed", **unnegotiated),
         seed.frame(TO_CLIENT, kind="response", method="initialize", rpc_id="0", disposition="observed", **unnegotiated),
         seed.event("negotiated", **negotiated),
-        seed.frame(TO_AGENT, kind="request", method="session/new", rpc_id="1", session_id=None, phase="setup"),
+        seed.frame(TO_AGENT, kind="request", method="session/new", rpc_id="1", phase="setup", disposition="observed"),
         seed.frame(TO_CLIENT, *rows, kind="response", method=f"session/{origin}", rpc_id="1", phase="setup"),
     ]
 
