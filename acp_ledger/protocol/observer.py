@@ -36,6 +36,7 @@ from acp_ledger.protocol.requests import (
     Asking,
     Subject,
     abandoned,
+    is_known,
     is_notification,
     is_request,
     requested,
@@ -134,7 +135,7 @@ class Observer:
             delivery,
             envelope.kind,
             draft.method,
-            None if envelope.id_token is None else identity(envelope.id_token),
+            None if envelope.id_token is None or envelope.kind == "opaque" else identity(envelope.id_token),
             draft.phase,
             draft.update_sequence,
             draft.session_update,
@@ -235,6 +236,8 @@ class Observer:
         method = envelope.method or ""
         draft.method = identity(method)
         params: Fields = envelope.params if isinstance(envelope.params, dict) else {}
+        if params is not envelope.params and envelope.params is not None and is_known(direction, method):
+            draft.wrong.append("params")
         is_update = direction == TO_CLIENT and method == "session/update"
         session = self._session(draft, params, update=is_update)
         if session is None and "sessionId" not in params and method in SESSION_METHODS:
@@ -324,6 +327,8 @@ class Observer:
             draft.anomaly(anomaly, None, match.related)
         if match.request is None:
             return None
+        if envelope.error is not None and not isinstance(envelope.error, dict):
+            draft.wrong.append("error")
         return answered(connection, draft, match.request, reply_of(envelope, origin, shared=match.verdict == "shared"))
 
     def _about(self, draft: Draft, request: Request) -> None:
@@ -333,9 +338,8 @@ class Observer:
         draft.phase = sessions.phase(sessions.numbered(request.session_id))
 
     def _read_opaque(self, draft: Draft, direction: Direction, envelope: Envelope) -> None:
-        """A line nobody can classify; every question that it may have answered is named."""
+        """A line nobody can classify, so it has no method and no id; every question it may have answered is named."""
         draft.phase = self._connection.sessions.phase(None)
-        draft.method = None if envelope.method is None else identity(envelope.method)
         exchange = self._connection.asked[OTHER_WAY[direction]]
         for key in envelope.possible_answers:
             request = exchange.peek(key)

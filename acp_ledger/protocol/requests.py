@@ -97,6 +97,11 @@ def is_request(direction: Direction, method: str) -> bool:
     )
 
 
+def is_known(direction: Direction, method: str) -> bool:
+    """Whether something is read from the params of this method, so that they have to be an object."""
+    return method in SESSION_METHODS or is_request(direction, method)
+
+
 def is_notification(method: str) -> bool:
     """Whether the protocol makes this method a notification."""
     return method in _NOTIFICATIONS

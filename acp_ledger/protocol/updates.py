@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Literal
 
 from acp_ledger.protocol.envelope import identity, text_of
 from acp_ledger.protocol.records import Delivery, Prompt, ToolCallLocation, ToolCallStep
-from acp_ledger.protocol.v1 import ENDED_STATUSES, STATE_KINDS, Fields, Prompted, ToolCall, chunk_of, fields_of
+from acp_ledger.protocol.v1 import (
+    ENDED_STATUSES,
+    STATE_KINDS,
+    STATUSES,
+    Fields,
+    Prompted,
+    ToolCall,
+    chunk_of,
+    fields_of,
+)
 
 if TYPE_CHECKING:
     from acp_ledger.protocol.connection import Connection
@@ -84,7 +93,7 @@ def tool_call_step(
                 lossy,
             )
         )
-    ended = None if step.status_raw is None else step.status_raw in ENDED_STATUSES
+    ended = step.status_raw in ENDED_STATUSES if step.status_raw in STATUSES else None
     connection.calls.note(number, step.tool_call_id, step.title, ended=ended)
 
 

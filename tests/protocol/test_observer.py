@@ -205,12 +205,16 @@ class TestFrames:
         assert wire.client(call(None, "x")).rpc_id == "null"
         assert wire.client(note("x")).rpc_id is None
 
-    @pytest.mark.parametrize("line", [b"", b"  ", b"not json", b"42", b"null", b"[]", b'{"id":1}', b"\xff\xfe"])
+    @pytest.mark.parametrize(
+        "line",
+        [b"", b"  ", b"not json", b"42", b"null", b"[]", b'{"id":1}', b'{"id":1,"id":2,"method":"m"}', b"\xff\xfe"],
+    )
     def test_opaque_line_is_one_entry(self, line: bytes) -> None:
         """What nobody can classify is kept, flagged, and moves nothing."""
         wire = prompted()
         frame = wire.agent(line)
         assert (frame.kind, frame.disposition, frame.session_id) == ("opaque", "not_recorded", None)
+        assert (frame.method, frame.rpc_id, frame.turn_id) == (None, None, None)
         assert wire.last().body == line
         assert wire.rows(Anomaly)
 
@@ -228,6 +232,29 @@ class TestFrames:
             "_auth/status_update",
             "session/set_model",
         ]
+        assert wire.anomalies() == []
+
+    @pytest.mark.parametrize(
+        ("line", "field"),
+        [
+            (b'{"jsonrpc":"2.0","method":"session/update","params":[]}', "params"),
+            (b'{"jsonrpc":"2.0","id":5,"method":"session/request_permission","params":"x"}', "params"),
+            (b'{"jsonrpc":"2.0","id":"p1","error":"boom"}', "error"),
+            (note("session/update", sessionId=7, update={}), "sessionId"),
+            (note("session/update", sessionId=SESSION, update=[]), "update"),
+            (update("agent_message_chunk", content="bare"), "content"),
+        ],
+    )
+    def test_wrong_type_is_named(self, line: bytes, field: str) -> None:
+        """A field of the wrong JSON type reads as absent, and the anomaly says which."""
+        wire = prompted()
+        wire.agent(line)
+        assert [row.detail for row in wire.rows(Anomaly) if row.class_ == "wrong_type"] == [field]
+
+    def test_params_of_a_vendor_may_be_a_list(self) -> None:
+        """Nothing is read from them."""
+        wire = prompted()
+        wire.agent(b'{"jsonrpc":"2.0","method":"_vendor/note","params":[1]}')
         assert wire.anomalies() == []
 
     def test_secret_is_not_stored(self) -> None:

@@ -68,11 +68,7 @@ class TestDecisionOf:
         ],
     )
     def test_first_matching_offer_gives_the_kind(
-        self,
-        option_id: str,
-        kind: str | None,
-        offered: bool,
-        effect: Effect,  # noqa: FBT001  # a column of the table
+        self, option_id: str, kind: str | None, effect: Effect, *, offered: bool
     ) -> None:
         """The kind is the first offer's with that id: the empty word when never offered, none when it has none."""
         answer = decision_of(QUESTION, chose(option_id), None)
@@ -398,5 +394,6 @@ class TestJoins:
         wire.agent(update("tool_call", toolCallId="c", title="T"))
         wire.agent(update("tool_call_update", toolCallId="c", status="failed"))
         wire.agent(update("tool_call_update", toolCallId="c", _meta={}))
+        wire.agent(update("tool_call_update", toolCallId="c", status="archived"))
         wire.agent(question(0, "random", title="T"))
         assert [row.join_kind for row in wire.rows(PermissionRequest)] == ["none"]
