@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from acp_ledger.protocol.strict import Repeated
+from acp_ledger.protocol.strict import UNSTORABLE, Repeated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -109,14 +109,14 @@ def judge(repeated: Iterable[str], notes: list[Note]) -> Ambiguity:
 
 
 def spell(path: Path) -> str:
-    """A path for reading: `params.options[2].kind`; steps longer than a name are cut."""
+    """A path for reading and storing: `params.options[2].kind`; steps longer than a name are cut."""
     text = ""
     for step in path:
         if isinstance(step, int):
             text += f"[{step}]"
         else:
             text += ("." if text else "") + step[:_LONGEST_STEP]
-    return text
+    return UNSTORABLE.sub("\ufffd", text)
 
 
 def _repeats(value: Any) -> Iterator[tuple[Path, Repeated]]:

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from acp_ledger.protocol import ambiguity, routing, spans, strict
-from acp_ledger.protocol.strict import Number
+from acp_ledger.protocol.strict import UNSTORABLE, Number
 
 if TYPE_CHECKING:
     from acp_ledger.protocol.records import FrameKind
@@ -57,7 +57,6 @@ _ID_PLAN: Final = spans.Plan(members={"id": spans.Plan(mark="id")})
 _LEADING_ID: Final = re.compile(
     rb'[ \t\r]*\{[ \t\r]*(?:"jsonrpc"[ \t\r]*:[ \t\r]*"2\.0"[ \t\r]*,[ \t\r]*)?"id"[ \t\r]*:[ \t\r]*("[^"\\]*")'
 )
-_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 class Envelope(NamedTuple):
@@ -236,8 +235,9 @@ def _token(line: bytes, value: Any) -> str:
     if isinstance(value, str) and b"\\" not in line:
         return f'"{value}"'
     found = _LEADING_ID.match(line)
-    if found and isinstance(value, str):
-        return found[1].decode()
+    # Where the id occurs twice the last one counts, and the head holds the first.
+    if found and found[1].decode() == f'"{value}"':
+        return f'"{value}"'
     ids = spans.walk(line, _ID_PLAN, budget=len(line)).spans
     return line[ids[-1].start : ids[-1].end].decode()
 
@@ -300,7 +300,7 @@ def identity(text: str) -> str:
     if len(text) <= IDENTITY_BYTES and text.isascii() and "\x00" not in text and not text.startswith("sha256:"):
         return text
     raw = text.encode("utf-8", "surrogatepass")
-    if len(raw) <= IDENTITY_BYTES and not _UNSTORABLE.search(text) and not text.startswith("sha256:"):
+    if len(raw) <= IDENTITY_BYTES and not UNSTORABLE.search(text) and not text.startswith("sha256:"):
         return text
     return "sha256:" + hashlib.sha256(raw).hexdigest()
 
@@ -309,7 +309,7 @@ def projection(text: str) -> tuple[str, bool]:
     """The text for reading, storable on every engine, and whether that lost anything (NUL or a lone surrogate)."""
     if text.isascii() and "\x00" not in text:
         return text, False
-    readable, lost = _UNSTORABLE.subn("\ufffd", text)
+    readable, lost = UNSTORABLE.subn("\ufffd", text)
     return readable, lost > 0
 
 

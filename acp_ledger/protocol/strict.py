@@ -9,6 +9,7 @@ Reported details are our own words: the standard library's messages differ betwe
 from __future__ import annotations
 
 import json
+import re
 from itertools import accumulate
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -20,6 +21,9 @@ DEPTH_BOUND: Final = 128
 
 INTEGER_DIGITS: Final = 40
 """Integers written in more characters stay text: turning 5,000 digits into a number takes quadratic time."""
+
+UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+"""What a JSON string can hold and a text column cannot: NUL and lone surrogates."""
 
 _STEP: Final = bytes.maketrans(b"{[}]", b"\x02\x02\x00\x00")
 _NOT_BRACKETS: Final = bytes(sorted(set(range(256)) - set(b"{[}]")))
