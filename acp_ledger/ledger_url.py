@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ _POSTGRES: Final = frozenset({"postgres", "postgresql", "postgresql+psycopg"})
 class LedgerUrl:
     """An SQLAlchemy URL of a file of SQLite's, by absolute path, or of a Postgres database read through psycopg."""
 
-    text: str = field(repr=False)
+    text: str
 
     @classmethod
     def parse(cls, given: object) -> LedgerUrl:

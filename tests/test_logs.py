@@ -128,13 +128,15 @@ def test_system_error_shows_its_words() -> None:
     assert CANARY not in stream.getvalue()
 
 
-def test_terminal_is_not_steered_by_an_agents_name() -> None:
+@pytest.mark.parametrize("around", ["", " \r\n"])
+def test_terminal_is_not_steered_by_an_agents_name(monkeypatch: pytest.MonkeyPatch, around: str) -> None:
     """A name with control characters is spelled out, on a terminal above all."""
+    monkeypatch.setenv("NO_COLOR", "1")
     stream = Terminal()
     logs.configure(form="console", stream=stream)
-    logs.get_logger().info(logs.AGENT_SPAWNED, agent="\x1b[2J\x9b2J\u202eevil\r\n", count=1)
-    assert r"\x1b[2J\x9b2J\u202eevil\r\n" in stream.getvalue().replace("\\\\", "\\")
-    assert not {"\x9b", "\u202e", "\r"} & set(stream.getvalue())
+    logs.get_logger().info(logs.AGENT_SPAWNED, agent=f"{around}\x1b[2J\x9b2J\u202eevil", count=1)
+    assert r"\x1b[2J\x9b2J\u202eevil" in stream.getvalue().replace("\\\\", "\\")
+    assert not {"\x1b", "\x9b", "\u202e", "\r"} & set(stream.getvalue())
 
 
 def test_long_text_is_cut() -> None:
