@@ -37,6 +37,8 @@ START_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.02
 _TAIL_BYTES: Final = 2_000
+_RUNNER: Final = "import sys; from acp_ledger.run import main; sys.exit(main())"
+"""What the installed `acp-ledger-run` does, by the interpreter that runs us and not by one found on PATH."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,8 @@ def _program(module: str, *arguments: str) -> list[str]:
 def _runner(directory: Path, label: str) -> list[str]:
     agent = _program(demo_agent.__name__, str(directory))
     socket = str(_socket_of(directory))
-    return _program("acp_ledger.run", "--agent", AGENT, "--label", f"demo={label}", "--socket", socket, "--", *agent)
+    options = ("--agent", AGENT, "--label", f"demo={label}", "--socket", socket)
+    return [sys.executable, "-P", "-c", _RUNNER, *options, "--", *agent]
 
 
 def _socket_of(directory: Path) -> Path:

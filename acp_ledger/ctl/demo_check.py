@@ -146,13 +146,10 @@ def _bytes_differ(connection: Connection, transport: int, recording: Recording) 
             yield f"{direction}: the stored bytes are not those of the agent"
 
 
-def _bodies(connection: Connection, transport: int, direction: str) -> list[bytes | None]:
+def _bodies(connection: Connection, transport: int, direction: str) -> list[object]:
     frames = table("frames", *map(column, ("transport_id", "frame_seq", "direction", "body")))
     query = select(frames.c.body).where(frames.c.transport_id == transport, frames.c.direction == direction)
-    return [
-        None if body is None else bytes(body)
-        for body in connection.execute(query.order_by(frames.c.frame_seq)).scalars()
-    ]
+    return list(connection.execute(query.order_by(frames.c.frame_seq)).scalars())
 
 
 def _peers_differ(recording: Recording) -> Iterator[str]:
@@ -178,7 +175,8 @@ def _figures(connection: Connection, transport: int, recording: Recording, repor
     frames = sum(row.count for row in coverage)
     left = sorted({row.word for row in coverage if row.recorded_as == "frame only"})
     yield f"recorded  {frames} frames; kept as frames alone, not as steps: {', '.join(left)}"
-    yield f"promise   {recording.witnessed} lines were in the ledger when the editor heard them, none was not"
+    heard = len(recording.conversation.received)
+    yield f"promise   {recording.witnessed} of {heard} lines were in the ledger when the editor heard them"
     head = _head(connection, transport)
     gaps = sum(1 for _ in queries.gaps(connection, wanted))
     counts = f"{report.frames} frames mapped again, {gaps or 'no'} gaps"

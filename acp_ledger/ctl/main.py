@@ -70,12 +70,12 @@ def _exit_code(run: Callable[[], object]) -> int:
         return ExitCode.INTERRUPTED
     except PipeClosedError:
         return ExitCode.PIPE_CLOSED
-    except (LedgerError, click.ClickException, OSError) as error:
+    except Exception as error:  # noqa: BLE001  # the one place where whatever went wrong becomes words and a status
         return _report(*_words(error), error)
     return result if isinstance(result, int) else ExitCode.OK
 
 
-def _words(error: LedgerError | click.ClickException | OSError) -> tuple[str, str | None, int]:
+def _words(error: Exception) -> tuple[str, str | None, int]:
     """Give an error's message, its hint and its exit code."""
     if isinstance(error, LedgerError):
         # The daemon has a status of its own for settings it cannot use; for a command they are wrong usage.
@@ -86,7 +86,14 @@ def _words(error: LedgerError | click.ClickException | OSError) -> tuple[str, st
         return error.format_message(), f"{where} --help", ExitCode.USAGE
     if isinstance(error, click.ClickException):
         return error.format_message(), None, error.exit_code
-    return f"{error.strerror or error}: {error.filename or 'no file named'}", None, ExitCode.FAILED
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}", None, ExitCode.FAILED
+    kind = type(error).__name__
+    return (
+        f"unexpected {kind}: {error}",
+        "this is an error in ledgerctl; report it with the output of -v",
+        ExitCode.FAILED,
+    )
 
 
 def _report(message: str, hint: str | None, code: int, error: BaseException) -> int:

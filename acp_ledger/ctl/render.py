@@ -112,9 +112,10 @@ def cell(column: str, value: Value) -> str:
 
 
 def _counted(rows: Iterable[Row], counter: Iterator[int]) -> Iterator[Row]:
+    """Count rows on their way; a boolean is 0 or 1, as the views have it, whatever the engine says."""
     for row in rows:
         next(counter)
-        yield row
+        yield tuple(int(value) if isinstance(value, bool) else value for value in row)
 
 
 def _choose(listing: Listing, options: Options) -> Listing:
@@ -170,8 +171,6 @@ def _write_csv(listing: Listing, _options: Options) -> None:
 
 def _csv_cell(value: Value) -> object:
     """Write a value for a spreadsheet: a text that it would run as a formula is led by an apostrophe."""
-    if isinstance(value, bool):
-        return int(value)
     if not isinstance(value, str):
         return value if value is None or not isinstance(value, bytes) else value.hex()
     guard = "'" if value.startswith(FORMULA_STARTS) else ""

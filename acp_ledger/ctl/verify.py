@@ -39,8 +39,12 @@ def verify(*, full: bool) -> int:
     from acp_ledger.store.verify import verify as run
 
     options = current_options()
-    with open_ledger(options) as connection:
-        report = run(connection, full=full, progress=None if options.quiet else _Progress())
+    progress = _Progress()
+    try:
+        with open_ledger(options) as connection:
+            report = run(connection, full=full, progress=None if options.quiet else progress)
+    finally:
+        progress.clear()
     if options.output == "table":
         for line in _lines(report, without_secrets(ledger_url(options))):
             sys.stdout.write(escape(line) + "\n")
@@ -58,6 +62,7 @@ class _Progress:
         self._clock = clock
         self._terminal = sys.stderr.isatty()
         self._started = self._last = clock()
+        self._width = 0
 
     def __call__(self, done: int, total: int) -> None:
         now = self._clock()
@@ -67,7 +72,16 @@ class _Progress:
         rate = done / max(now - self._started, 1e-6)
         left = f"{(total - done) / rate:.0f} s left" if rate else "no end in sight"
         text = f"verifying {done:,} of {total:,} numbers, {rate:,.0f}/s, {left}"
-        sys.stderr.write(f"\r\x1b[2K{text}" if self._terminal else f"{text}\n")
+        if not self._terminal:
+            sys.stderr.write(f"{text}\n")
+            return
+        sys.stderr.write("\r" + text.ljust(self._width))
+        self._width = len(text)
+
+    def clear(self) -> None:
+        """Take the line away; by spaces, for not every terminal knows more."""
+        if self._width:
+            sys.stderr.write("\r" + " " * self._width + "\r")
 
 
 def _lines(report: Report, url: str) -> Iterator[str]:
