@@ -34,6 +34,9 @@ SWITCH_SECONDS: Final = 0.0005
 each of its statements; a tenth of that costs nothing that can be measured."""
 
 
+STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--config", type=click.Path(path_type=Path), help="Settings file, in place of the user's and the system's."
@@ -73,13 +76,15 @@ def serve(settings: Settings, umask: int) -> None:
         )
     processes.adopt_orphans()
     sys.setswitchinterval(SWITCH_SECONDS)
+    for number in STOPS:  # outside of `_run` they come too early or too late to mean anything
+        signal.signal(number, signal.SIG_IGN)
     logs.get_logger().info(logs.DAEMON_STARTED, pid=os.getpid(), version=metadata.version("acp-ledger"))
     trio.run(_run, settings, listen, umask)
     logs.get_logger().info(logs.DAEMON_STOPPED, pid=os.getpid())
 
 
 async def _run(settings: Settings, listen: Path, umask: int) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with trio.open_signal_receiver(*STOPS) as signals:
         async with open_daemon(settings, listen, umask) as daemon, trio.open_nursery() as nursery:
             nursery.start_soon(_obey, signals, daemon)
             await daemon.stopped.wait()

@@ -52,7 +52,9 @@ class ScriptedLedger:
         """Tell whether a batch is there."""
         self._wait()
         self._next()
-        return all((transport, entry.record.frame_seq) in self.durable for transport, entries in batch for entry in entries)
+        return all(
+            (transport, entry.record.frame_seq) in self.durable for transport, entries in batch for entry in entries
+        )
 
     def probe(self) -> None:
         """Find out whether it writes again."""

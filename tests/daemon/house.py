@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import sys
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,6 +47,12 @@ def request(token: str, method: str, **params: Any) -> bytes:
 PROMPT = request("7", "session/prompt", sessionId="s", prompt=[])
 CANCEL = b'{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}\n'
 QUESTION = '{"jsonrpc":"2.0","id":1,"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"c"},"options":[]}}'
+
+CHUNK = (
+    '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":'
+    '{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"half a sentence"}}}}'
+)
+"""A piece of an answer; its message stays open."""
 
 
 class Heard(NamedTuple):
@@ -118,10 +124,9 @@ class Editor:
         return bool(data)
 
 
-class House(NamedTuple):
-    """A running daemon, where it listens, and where its ledger is."""
+class Address(NamedTuple):
+    """Where a daemon listens, and where its ledger is."""
 
-    daemon: Daemon
     path: Path
     url: str
 
@@ -138,11 +143,6 @@ class House(NamedTuple):
         async with self.editor(greeting(*steps) + say) as editor:
             return await editor.rest()
 
-    async def quiet(self) -> None:
-        """Wait until the last connection has ended."""
-        with trio.fail_after(PATIENCE):
-            await self.daemon.drained()
-
     def rows(self, statement: str) -> Sequence[Row[Any]]:
         """Read the ledger."""
         return rows(self.url, statement)
@@ -155,6 +155,48 @@ class House(NamedTuple):
     def events(self) -> list[str]:
         """The events of the ledger, in order."""
         return [row[0] for row in self.rows("SELECT event FROM transport_events ORDER BY transport_id, frame_seq")]
+
+
+class House(NamedTuple):
+    """A daemon that runs in this process."""
+
+    daemon: Daemon
+    address: Address
+
+    @property
+    def path(self) -> Path:
+        """Where it listens."""
+        return self.address.path
+
+    @property
+    def url(self) -> str:
+        """Where its ledger is."""
+        return self.address.url
+
+    def editor(self, first: bytes) -> AbstractAsyncContextManager[Editor]:
+        """Connect, and say this first."""
+        return self.address.editor(first)
+
+    async def session(self, *steps: Sequence[Any], say: bytes = b"") -> Heard:
+        """Run an agent whose editor says something and then hears all there is."""
+        return await self.address.session(*steps, say=say)
+
+    async def quiet(self) -> None:
+        """Wait until the last connection has ended."""
+        with trio.fail_after(PATIENCE):
+            await self.daemon.drained()
+
+    def rows(self, statement: str) -> Sequence[Row[Any]]:
+        """Read the ledger."""
+        return self.address.rows(statement)
+
+    def bodies(self, direction: str) -> list[bytes]:
+        """The stored lines of a direction, in order."""
+        return self.address.bodies(direction)
+
+    def events(self) -> list[str]:
+        """The events of the ledger, in order."""
+        return self.address.events()
 
 
 def rows(url: str, statement: str) -> Sequence[Row[Any]]:
@@ -191,7 +233,7 @@ async def open_house(url: str, folder: Path, **more: Any) -> AsyncIterator[House
     path = chosen.listen_path()
     assert path is not None
     async with open_daemon(chosen, path, 0o022) as daemon:
-        yield House(daemon, path, url)
+        yield House(daemon, Address(path, url))
 
 
 def is_alive(pid: int) -> bool:

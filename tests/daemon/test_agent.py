@@ -94,7 +94,11 @@ async def test_hurry_skips_the_waiting() -> None:
 )
 async def test_nothing_of_an_agent_survives(escape: dict[str, bool], tmp_path: Path) -> None:
     """Whatever an agent started, and wherever that went, is gone when its transport is; its output ends with it."""
-    steps = [["child", str(tmp_path / "pid"), {**escape, "steps": [["ignore", "SIGTERM"]]}], ["send", "ready"], ["stay"]]
+    steps = [
+        ["child", str(tmp_path / "pid"), {**escape, "steps": [["ignore", "SIGTERM"]]}],
+        ["send", "ready"],
+        ["stay"],
+    ]
     async with running(*steps) as agent:
         await hear(agent, b"ready")
         pid = int((tmp_path / "pid").read_text())

@@ -10,7 +10,20 @@ import pytest
 import trio
 import trio.testing
 
-from tests.daemon.house import CANCEL, PATIENCE, PROMPT, QUESTION, House, assert_verified, greeting, is_alive, lock, open_house, request
+from tests.daemon.house import (
+    CANCEL,
+    CHUNK,
+    PATIENCE,
+    PROMPT,
+    QUESTION,
+    House,
+    assert_verified,
+    greeting,
+    is_alive,
+    lock,
+    open_house,
+    request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -107,7 +120,7 @@ async def test_deadline_tells_the_editor_and_ends_the_agent(house: House) -> Non
 
 async def test_gap_and_closing_rows_follow_when_writing_works(house: House) -> None:
     """Once the ledger is free again it says what it lacks: the lines given up and the errors nobody recorded."""
-    steps = [["wait", "prompt"], ["send", "ready"], ["stay"]]
+    steps = [["wait", "prompt"], ["send", CHUNK, QUESTION, "ready"], ["stay"]]
     async with house.editor(greeting(*steps) + PROMPT) as editor:
         await editor.hear(b"ready")
         with closing(lock(house.url)):

@@ -50,7 +50,9 @@ async def read(source: Descriptor, size: int) -> bytes:
 async def test_lines_that_wait_are_one_write() -> None:
     """Receipts handed over together travel together, each with its newline where it had one."""
     with pair() as (outlet, source):
-        outlet.forward([receipt(1, b"one"), receipt(2, b""), receipt(3, b"three\r"), receipt(4, b"end", terminated=False)])
+        outlet.forward(
+            [receipt(1, b"one"), receipt(2, b""), receipt(3, b"three\r"), receipt(4, b"end", terminated=False)]
+        )
         assert await source.receive_some() == b"one\n\nthree\r\nend"
         assert (outlet.through, outlet.idle) == (4, True)
 
