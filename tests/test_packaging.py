@@ -89,3 +89,13 @@ def _python(installed: Path, code: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("shell", "path"),
+    [("bash", ROOT / ".ci/run"), *(("sh", path) for path in sorted((ROOT / "deploy").glob("*.sh")))],
+    ids=lambda each: each.name if isinstance(each, Path) else each,
+)
+def test_script_parses(shell: str, path: Path) -> None:
+    """Every script is one its shell can read to the end."""
+    assert subprocess.run([shell, "-n", str(path)], check=False).returncode == 0
