@@ -25,7 +25,8 @@ from acp_ledger.store import files
 from acp_ledger.store.faults import MEND_FULL, MEND_LOCKED, MEND_POSTGRES, CommitHeld, driver_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
     from sqlalchemy import Connection, Engine
 
@@ -257,9 +258,7 @@ def _connected(engine: Engine, watch: files.FileWatch | None, path: Path | None)
         return Writer(engine, watch)
     except SQLAlchemyError as error:
         where = path if path is not None else engine.url.render_as_string(hide_password=True)
-        raise DatabaseRefused(
-            f"{where} cannot be opened: {driver_error(error)}", hint="ledgerctl db check"
-        ) from error
+        raise DatabaseRefused(f"{where} cannot be opened: {driver_error(error)}", hint="ledgerctl db check") from error
 
 
 def _set_sqlite(writer: Writer, synchronous: Synchronous) -> None:
@@ -326,12 +325,20 @@ def _show(writer: Writer, name: str) -> str:
     return str(writer.connection.execute(text(f"SHOW {name}")).scalar_one())
 
 
-def _expect(writer: Writer, name: str, wanted: Iterable[str]) -> None:
+def _expect(writer: Writer, name: str, wanted: AbstractSet[str]) -> None:
     if (found := _show(writer, name)) not in wanted:
-        raise DatabaseRefused(
-            f"Postgres runs with {name} = {found}, which does not keep what is committed",
-            hint=f"set {name} = {min(wanted)} in postgresql.conf and reload the server",
+        raise _setting_fault(name, found, wanted)
+
+
+def _setting_fault(name: str, found: str, wanted: AbstractSet[str]) -> DatabaseRefused:
+    if name == "transaction_read_only":
+        return DatabaseRefused(
+            "this Postgres is read-only here", hint="name the primary server, and a role that may write"
         )
+    return DatabaseRefused(
+        f"Postgres runs with {name} = {found}, which does not keep what is committed as it was",
+        hint=f"set {name} = {min(wanted)} in postgresql.conf and reload the server",
+    )
 
 
 def advisory_key(name: str) -> int:
