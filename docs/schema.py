@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import create_engine
 
 from acp_ledger.protocol.observer import ANOMALY_CLASSES
-from acp_ledger.protocol.records import ERASABLE, TABLE_OF, UNNEGOTIATED, Entry, Event, Frame, ToolCallStep
-from acp_ledger.store import chain, views
+from acp_ledger.protocol.records import ERASABLE, TABLE_OF
+from acp_ledger.store import chain, vectors, views
 from acp_ledger.store.tables import metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import Column, Table
+
+    from acp_ledger.protocol.records import Entry
 
 VIEWS: Final = {
     "audit_transports": "An agent process and its connection.",
@@ -112,10 +114,6 @@ OWN: Final = {
     "audit_timeline.word": "What happened in one word: a status, an effect, an outcome, an update's kind.",
     "audit_anomalies.class": "What kind of thing it is.",
 }
-
-MICROSECONDS: Final = 1_735_689_600_000_000
-SALT: Final = bytes(range(16))
-LEDGER_ID: Final = bytes(range(16, 32))
 
 
 def page(made: str) -> str:
@@ -234,78 +232,34 @@ def _hashes() -> list[str]:
         "every ledger there is.",
         "",
         "```json",
-        json.dumps(vectors(), indent=2, ensure_ascii=False),
+        json.dumps(worked(), indent=2, ensure_ascii=False),
         "```",
     ]
 
 
-def vectors() -> list[dict[str, Any]]:
+def worked() -> list[dict[str, Any]]:
     """What is hashed, and what comes out, for three rows whose values never change."""
-    transport: dict[str, Any] = {column.name: None for column in metadata.tables["transports"].columns}
-    transport |= {"epoch": MICROSECONDS, "protocol_revision": UNNEGOTIATED, "daemon_id": "d-1", "mode": "relay"}
-    transport |= {"opened_at": MICROSECONDS, "agent": "demo-agent", "argv": '["demo-agent"]', "cwd": "/home/ann/日記"}
-    transport |= {"failure_mode": "closed", "durability": "power", "mapping_version": "1+schema-2.4.0"}
-    sealed = chain.seal_transport(LEDGER_ID, transport, SALT)
-    facts, private = chain.divide([("transports", transport)])
+    facts, private = chain.divide([("transports", vectors.TRANSPORT)])
+    sealed = chain.seal_transport(vectors.LEDGER_ID, vectors.TRANSPORT, vectors.PRIVATE_SALT)
     first = {
         "of": "transport",
-        "ledger_id": LEDGER_ID.hex(),
-        "epoch": MICROSECONDS,
+        "ledger_id": vectors.LEDGER_ID.hex(),
+        "epoch": vectors.EPOCH,
         **_covered(facts, private, sealed.private_salt),
         "facts": sealed.facts.hex(),
         "private": sealed.private.hex(),
         "genesis": sealed.chain.hex(),
     }
-    event = _vector("event", Entry(Event(1, UNNEGOTIATED, "opened", MICROSECONDS), (), None), sealed.chain)
-    line = _vector("frame", _line(), bytes.fromhex(event["chain"]))
-    return [first, event, line]
+    event = _sealed("event", vectors.OPENED, sealed.chain)
+    return [first, event, _sealed("frame", vectors.STEP, bytes.fromhex(event["chain"]))]
 
 
-def _line() -> Entry:
-    body = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s"}}'
-    frame = Frame(
-        frame_seq=2,
-        protocol_revision="acp/v1",
-        session_id=1,
-        turn_id=None,
-        direction="agent_to_client",
-        origin="peer",
-        delivery="forward",
-        kind="notification",
-        method="session/update",
-        rpc_id=None,
-        phase="between",
-        update_sequence=1,
-        session_update="tool_call",
-        disposition="observed",
-        received_at=MICROSECONDS + 1,
-        byte_count=len(body),
-        terminated=True,
-        body_state="exact",
-    )
-    step = ToolCallStep(
-        frame_seq=2,
-        ordinal=0,
-        protocol_revision="acp/v1",
-        session_id=1,
-        turn_id=None,
-        tool_call_id="call-1",
-        source="update",
-        status="pending",
-        status_raw=None,
-        kind="read",
-        tool_name=None,
-        title="Čti “a\\b”\n",
-        lossy=False,
-    )
-    return Entry(frame, (step,), body)
-
-
-def _vector(of: str, entry: Entry, previous: bytes) -> dict[str, Any]:
-    sealed = chain.seal(entry, previous, salts=lambda _size: SALT)
+def _sealed(of: str, entry: Entry, previous: bytes) -> dict[str, Any]:
+    salts = iter((vectors.PRIVATE_SALT, vectors.SALT))
+    sealed = chain.seal(entry, previous, lambda _size: next(salts))
     rows = [(TABLE_OF[type(row)], row._asdict()) for row in (entry.record, *entry.rows)]
     facts, private = chain.divide(rows)
-    body = {} if entry.body is None else {"salt": SALT.hex(), "body": entry.body.decode()}
+    body = {} if entry.body is None or sealed.salt is None else {"salt": sealed.salt.hex(), "body": entry.body.decode()}
     return {
         "of": of,
         "previous": previous.hex(),
