@@ -232,7 +232,7 @@ def _hashes() -> list[str]:
         "every ledger there is.",
         "",
         "```json",
-        json.dumps(worked(), indent=2, ensure_ascii=False),
+        json.dumps(worked(), indent=2),
         "```",
     ]
 
