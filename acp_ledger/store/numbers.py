@@ -6,11 +6,11 @@ share one, and memory holds one chunk however long the transport is.
 
 from __future__ import annotations
 
+import sqlite3
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import select, type_coerce
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.types import NullType
 
 from acp_ledger.protocol.records import TABLE_OF, Derived, Event, Frame
@@ -20,7 +20,7 @@ from acp_ledger.store.chain import ZERO, Sealed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy import ColumnElement, Connection, Row, Select, Table
+    from sqlalchemy import ColumnElement, Connection, Select, Table
 
 CHUNK_NUMBERS: Final = 2_000
 CHUNK_BYTES: Final = 8 * 1024 * 1024
@@ -116,16 +116,22 @@ def _between(table: Table, columns: list[ColumnElement[Any]], transport_id: int,
     return query.order_by(*table.primary_key.columns)
 
 
-def _read(connection: Connection, query: Select[Any]) -> list[Row[Any]]:
+def _read(connection: Connection, query: Select[Any]) -> list[tuple[Any, ...]]:
     """Rows of a chunk. Text that is no UTF-8 was never written by us: it is read all the same, to be reported."""
     try:
-        return list(connection.execute(query).all())
-    except OperationalError as error:
+        return _fetched(connection, query)
+    except sqlite3.OperationalError as error:
         driver: Any = connection.connection.driver_connection
-        if "decode" not in str(error.orig) or not hasattr(driver, "text_factory"):
+        if "decode" not in str(error):
             raise
         driver.text_factory = _undecodable
-        return list(connection.execute(query).all())
+        return _fetched(connection, query)
+
+
+def _fetched(connection: Connection, query: Select[Any]) -> list[tuple[Any, ...]]:
+    """The driver's own tuples: columns have no type here, so a result object per row would do nothing but cost time."""
+    with connection.execute(query) as result:
+        return list(result.cursor.fetchall())
 
 
 def _undecodable(text: bytes) -> str:

@@ -12,8 +12,20 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from acp_ledger.protocol.observer import Observer
-from acp_ledger.protocol.records import TABLE_OF, Anomaly, DeliveryMark, Entry, Event, Gap, Message
+from acp_ledger.protocol.records import (
+    TABLE_OF,
+    UNNEGOTIATED,
+    Anomaly,
+    Decision,
+    DeliveryMark,
+    Entry,
+    Event,
+    Gap,
+    Message,
+    TurnEnd,
+)
 from acp_ledger.protocol.revisions import MAPPING_VERSION
+from acp_ledger.store.recovery import REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -33,6 +45,9 @@ _EVENT_INPUTS: Final = Event._fields[4:]
 """The columns of an event that are told to the observer, behind number, revision, kind and time."""
 
 
+_Difference: TypeAlias = tuple[str, str | None, str | None]
+
+
 class Remapper:
     """The mapping of one transport, fed number by number.
 
@@ -44,6 +59,9 @@ class Remapper:
         self._observer = Observer(**_limits(transport))
         self._awaited: deque[Entry] = deque()
         self._after_gap = False
+        self._uncommitted = 0
+        self._revision = UNNEGOTIATED
+        self._said: dict[int, int] = {}
         version = transport["mapping_version"]
         if version != MAPPING_VERSION:
             self._stop(None, f"it was mapped by version {version!r}; this program has {MAPPING_VERSION!r}")
@@ -51,24 +69,36 @@ class Remapper:
     def _stop(self, seq: int | None, reason: str) -> None:
         self.stopped = (seq, reason)
 
-    def check(self, number: Numbered, *, erased: bool) -> Iterator[tuple[str, str | None, str | None]]:
+    def check(self, number: Numbered, *, erased: bool) -> Iterator[_Difference]:
         """Differences under this number: what differs, what the bytes say, what is stored."""
+        record = number.records[0]
         if self.stopped is None and erased:
             self._stop(number.frame_seq, "texts were erased from here on")
-        if self.stopped is None and not self._awaited and self._observer.next_seq != number.frame_seq:
+        by_hand = self._is_by_hand(record.record)
+        if self.stopped is None and by_hand:
+            # What a line was to bring about at the next number had not been committed.
+            self._uncommitted += len(self._awaited)
+            self._awaited.clear()
+        if self.stopped is None and not self._awaited and self._next() != number.frame_seq:
             self._stop(number.frame_seq, "numbers are missing before this one")
         if self.stopped is not None:
             return
-        record = number.records[0]
-        yield from _differences(self._expected(record, number.rows), Entry(record.record, number.rows, None))
+        expected = self._expected(record, number.rows)
+        if by_hand:
+            expected = self._ended_by_hand(expected, record.record)
+        yield from _differences(expected, Entry(record.record, number.rows, None))
+        self._remember(record.record, number.rows)
+
+    def _next(self) -> int:
+        return self._observer.next_seq - self._uncommitted
 
     def _expected(self, record: Record, rows: tuple[Derived, ...]) -> Entry:
-        """What the bytes give. A line that settles a version gives an event too, which is awaited at the next number."""
+        """What the bytes give. A line that settles a version also gives an event, awaited at the next number."""
         if self._awaited:
             return self._awaited.popleft()
         first, *others = self._fed(record, rows)
         self._awaited.extend(others)
-        return self._closed_by_hand(first)
+        return first
 
     def _fed(self, record: Record, rows: tuple[Derived, ...]) -> Iterable[Entry]:
         seen = record.record
@@ -90,24 +120,41 @@ class Remapper:
             body_state=seen.body_state,
         )
 
-    def _closed_by_hand(self, entry: Entry) -> Entry:
-        """Behind a gap a transport is closed from its committed rows alone, and no row has an open message's text."""
-        event = entry.record
-        if not isinstance(event, Event):
-            return entry
-        self._after_gap = self._after_gap or event.event == "gap"
-        if self._after_gap and event.event == "closed":
-            return entry._replace(rows=tuple(row for row in entry.rows if not isinstance(row, Message)))
-        return entry
+    def _is_by_hand(self, record: Frame | Event) -> bool:
+        """Whether this ending was written from the committed rows alone: after a crash, and behind a gap."""
+        if not isinstance(record, Event):
+            return False
+        self._after_gap = self._after_gap or record.event == "gap"
+        return record.event in {"gap", "interrupted"} or (self._after_gap and record.event == "closed")
+
+    def _ended_by_hand(self, entry: Entry, stored: Frame | Event) -> Entry:
+        """What the committed rows alone can tell of that ending: no open message's text, and the reason of them all."""
+        reason = (stored.close_reason or "") if isinstance(stored, Event) else ""
+        place: dict[str, Any] = {"frame_seq": stored.frame_seq, "protocol_revision": self._revision}
+        rows: list[Derived] = []
+        for row in entry.rows:
+            if isinstance(row, Decision):
+                rows.append(row._replace(outcome_raw=reason, **place))
+            elif isinstance(row, TurnEnd):
+                said = self._said.get(row.turn_id, 0)
+                words = REASONS.get(reason, reason)
+                ending = row._replace(outcome="interrupted", error_message=words, text_bytes=said, lossy=False)
+                rows.append(ending._replace(**place))
+        return entry._replace(record=entry.record._replace(**place), rows=tuple(rows))
+
+    def _remember(self, record: Frame | Event, rows: tuple[Derived, ...]) -> None:
+        self._revision = record.protocol_revision
+        for row in rows:
+            if isinstance(row, Message) and row.stream == "agent" and row.turn_id is not None:
+                self._said[row.turn_id] = self._said.get(row.turn_id, 0) + row.text_bytes
+            elif isinstance(row, TurnEnd):
+                self._said.pop(row.turn_id, None)
 
 
 def _limits(transport: Mapping[str, Any]) -> dict[str, int]:
     """The limits that were in force, as far as the mapping depends on them."""
     kept = json.loads(transport["limits"] or "{}")
     return {name: int(kept[name]) for name in ("parse_bytes", "text_bytes") if name in kept}
-
-
-_Difference: TypeAlias = tuple[str, str | None, str | None]
 
 
 def _differences(expected: Entry, stored: Entry) -> Iterator[_Difference]:

@@ -7,13 +7,14 @@ the report says so.
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from dataclasses import dataclass, field
 from struct import error as StructError  # noqa: N812  (a class, named as one)
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import func, select
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import DatabaseError
 
 from acp_ledger.errors import IntegrityViolation
 from acp_ledger.protocol.records import TABLE_OF, Derived, Entry, Event, Frame, Gap
@@ -36,24 +37,27 @@ TAIL: Final = (
     "does, and none was given"
 )
 
+MEND_DAMAGE: Final = "restore the newest backup; docs/operations.md tells how"
+
 _BETWEEN_REPORTS: Final = 1_000
 
 
 def verify(connection: Connection, *, full: bool = False, progress: Callable[[int, int], None] | None = None) -> Report:
     """Verify every transport; `full` also maps every line again. `progress` gets numbers done and numbers there are.
 
-    Reads one snapshot, so that what is committed meanwhile is not seen half. Raises `IntegrityViolation` when the database cannot
-    even be read.
+    Reads one snapshot, so that what is committed meanwhile is not seen half.
+
+    Raises:
+        IntegrityViolation: The database is damaged and cannot even be read.
     """
-    _take_snapshot(connection)
     try:
+        _take_snapshot(connection)
         return _Verifier(connection, full=full, progress=progress).run()
-    except OperationalError:
+    except (DatabaseError, sqlite3.DatabaseError) as error:
+        reason = getattr(error, "orig", error)
+        if isinstance(reason, sqlite3.DatabaseError) and not isinstance(reason, sqlite3.OperationalError):
+            raise IntegrityViolation(f"the database is damaged: {reason}", hint=MEND_DAMAGE) from error
         raise
-    except DatabaseError as error:
-        raise IntegrityViolation(
-            f"the database is damaged: {error.orig}", hint="restore a backup: docs/operations.md#restore"
-        ) from error
 
 
 def _take_snapshot(connection: Connection) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from acp_ledger.errors import ExitCode
+from acp_ledger.errors import ExitCode, IntegrityViolation
 from acp_ledger.protocol.observer import Observer
 from acp_ledger.protocol.records import TABLE_OF, TO_AGENT, Decision, DeliveryMark, Entry, Gap, Message, ToolCallStep
+from acp_ledger.store.recovery import GapNote, close_open, closing_entries, recover
 from acp_ledger.store.verify import TAIL, Found, Report, verify
 from tests.support.conversation import OPENING, START, TURN, observed, whole
 from tests.support.ledgers import reading, record, second_url, shared_url, tampered, transport, writer
@@ -239,6 +240,20 @@ def test_value_never_written_is_found(sqlite_template: Path, tmp_path: Path, sta
         assert found(verify(connection)) == [expected]
 
 
+def test_damaged_file_is_an_integrity_violation(sqlite_template: Path, tmp_path: Path) -> None:
+    """A file whose pages were overwritten is reported as damage, with what to do, and not as a bug of ours."""
+    path = tmp_path / "ledger.db"
+    shutil.copy(sqlite_template, path)
+    record(f"sqlite:///{path}", *[whole()] * 5)
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size // 2)
+        file.write(b"\xff" * (size - size // 2))
+    with pytest.raises(IntegrityViolation, match="damaged") as damage:
+        checked(f"sqlite:///{path}")
+    assert damage.value.hint
+
+
 def test_same_number_twice_is_found(recorded_url: str) -> None:
     """An event under a line's number is found: numbers belong to both together."""
     with tampered(recorded_url, "UPDATE transport_events SET frame_seq = 21 WHERE event = 'eof'") as connection:
@@ -280,6 +295,38 @@ def test_interrupted_transport_is_noted(ledger_url: str) -> None:
     report = checked(ledger_url, full=True)
     assert report.exit_code is ExitCode.OK
     assert [note.frame_seq for note in report.notes if "the daemon ended" in note.text] == [len(entries)]
+
+
+@pytest.mark.parametrize("gap", [None, GapNote("closed", START, START + 5, 7)], ids=["crash", "ledger failure"])
+def test_what_sql_closes_is_clean(ledger_url: str, gap: GapNote | None) -> None:
+    """Cut anywhere and closed from the committed rows alone, a transport is clean, mapped again and all."""
+    entries = whole()
+    with writer(ledger_url) as ledger:
+        for length in range(len(entries)):
+            cut = transport(ledger)
+            ledger.commit([(cut, entries[:length])] if length else [])
+            if gap is not None:
+                reason = {"event": "closed", "close_reason": "ledger_failure"}
+                close_open(ledger, cut, at=START, gap=gap, **reason)  # type: ignore[arg-type]  # literal words
+        if gap is None:
+            recover(ledger, ledger.daemon.daemon_id, START)
+    report = checked(ledger_url, full=True)
+    assert (report.findings, report.not_checked) == ((), ())
+    assert not any("no end" in note.text for note in report.notes)
+
+
+def test_forged_recovery_is_found(ledger_url: str) -> None:
+    """An answer that recovery could not have seen is found, although its digests are right."""
+    observer = Observer()
+    entries = [*observer.event("opened", START), *observed(observer, (*OPENING, *TURN[:4]))]
+    with writer(ledger_url) as ledger:
+        cut = transport(ledger)
+        ledger.commit([(cut, entries)])
+        reader = ledger.reading()
+        ending = closing_entries(reader, cut, event="interrupted", at=START, close_reason="daemon_lost")
+        ledger.commit([(cut, [with_row(Decision, outcome="selected", effect="allow")(entry) for entry in ending])])
+    report = checked(ledger_url, full=True)
+    assert set(found(report)) == {(Found.PROJECTION_MISMATCH, len(entries) + 1)}
 
 
 def forged(entries: list[Entry], seq: int, change: Callable[[Entry], Entry]) -> list[Entry]:
