@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import socket
+import sqlite3
 import sys
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -19,7 +19,7 @@ from acp_ledger.store import engine
 from acp_ledger.store.verify import verify
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from sqlalchemy import Row
 
@@ -46,7 +46,10 @@ def request(token: str, method: str, **params: Any) -> bytes:
 
 PROMPT = request("7", "session/prompt", sessionId="s", prompt=[])
 CANCEL = b'{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}\n'
-QUESTION = '{"jsonrpc":"2.0","id":1,"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"c"},"options":[]}}'
+QUESTION = (
+    '{"jsonrpc":"2.0","id":1,"method":"session/request_permission",'
+    '"params":{"sessionId":"s","toolCall":{"toolCallId":"c"},"options":[]}}'
+)
 
 CHUNK = (
     '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":'
@@ -149,8 +152,8 @@ class Address(NamedTuple):
 
     def bodies(self, direction: str) -> list[bytes]:
         """The stored lines of a direction, in order."""
-        found = self.rows(f"SELECT body FROM frames WHERE direction = '{direction}' ORDER BY transport_id, frame_seq")
-        return [bytes(row[0]) for row in found]
+        found = self.rows("SELECT direction, body FROM frames ORDER BY transport_id, frame_seq")
+        return [bytes(row[1]) for row in found if row[0] == direction]
 
     def events(self) -> list[str]:
         """The events of the ledger, in order."""
@@ -245,10 +248,15 @@ def is_alive(pid: int) -> bool:
     return text.rpartition(")")[2].split()[0] not in "ZX"
 
 
-def lock(url: str) -> socket.socket | Any:
+def lock(url: str) -> sqlite3.Connection:
     """Hold a SQLite ledger's write lock."""
-    import sqlite3
-
     connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False)
     connection.execute("BEGIN IMMEDIATE")
     return connection
+
+
+async def until(happened: Callable[[], object]) -> None:
+    """Wait for something that only the outside world tells: a file, a row, a process."""
+    with trio.fail_after(PATIENCE):
+        while not happened():  # noqa: ASYNC110  # there is no event for it in this process
+            await trio.sleep(0.01)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,11 +14,10 @@ import trio
 from acp_ledger.daemon import processes
 from acp_ledger.daemon.agent import Agent, Children, Command
 from acp_ledger.errors import AgentFault, AgentNotFound
-from tests.daemon.house import PATIENCE, command, is_alive
+from tests.daemon.house import PATIENCE, command, is_alive, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
 
 ENVIRON = {b"PATH": os.environb[b"PATH"]}
 CALM = 30.0
@@ -34,6 +35,11 @@ async def running(*steps: Sequence[Any], transport_id: int = 4711) -> AsyncItera
         yield agent
         agent.close()
         nursery.cancel_scope.cancel()
+
+
+def descriptors() -> list[str]:
+    """What this process holds open."""
+    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
 
 
 async def hear(agent: Agent, word: bytes) -> None:
@@ -94,7 +100,7 @@ async def test_hurry_skips_the_waiting() -> None:
 )
 async def test_nothing_of_an_agent_survives(escape: dict[str, bool], tmp_path: Path) -> None:
     """Whatever an agent started, and wherever that went, is gone when its transport is; its output ends with it."""
-    steps = [
+    steps: list[list[Any]] = [
         ["child", str(tmp_path / "pid"), {**escape, "steps": [["ignore", "SIGTERM"]]}],
         ["send", "ready"],
         ["stay"],
@@ -111,7 +117,10 @@ async def test_nothing_of_an_agent_survives(escape: dict[str, bool], tmp_path: P
 
 async def test_survivor_of_an_agent_that_left_is_ended(tmp_path: Path) -> None:
     """An agent that exits by itself leaves nothing behind either."""
-    steps = [["child", str(tmp_path / "pid"), {"setsid": True, "double": True, "hold": True}], ["leave", 0]]
+    steps: list[list[Any]] = [
+        ["child", str(tmp_path / "pid"), {"setsid": True, "double": True, "hold": True}],
+        ["leave", 0],
+    ]
     async with running(*steps) as agent:
         await agent.exited.wait()
         pid = int((tmp_path / "pid").read_text())
@@ -121,7 +130,11 @@ async def test_survivor_of_an_agent_that_left_is_ended(tmp_path: Path) -> None:
 
 async def test_another_agents_child_is_left_alone(tmp_path: Path) -> None:
     """The sweep ends what carries its own transport's mark, and nobody else's."""
-    steps = [["child", str(tmp_path / "pid"), {"setsid": True, "double": True}], ["send", "ready"], ["stay"]]
+    steps: list[list[Any]] = [
+        ["child", str(tmp_path / "pid"), {"setsid": True, "double": True}],
+        ["send", "ready"],
+        ["stay"],
+    ]
     async with running(*steps, transport_id=1) as other:
         await hear(other, b"ready")
         pid = int((tmp_path / "pid").read_text())
@@ -149,7 +162,7 @@ async def test_reused_number_is_not_signalled() -> None:
         await hear(agent, b"ready")
         found = processes.stat(agent.facts.pid)
         assert found is not None
-        assert not processes.send(found._replace(start_time=found.start_time + 1), processes.signal.SIGKILL)
+        assert not processes.send(found._replace(start_time=found.start_time + 1), signal.SIGKILL)
         assert is_alive(found.pid)
         await ended(agent, 0)
 
@@ -166,14 +179,14 @@ async def test_reused_number_is_not_signalled() -> None:
 )
 async def test_what_cannot_start_is_told(argv: tuple[bytes, ...], cwd: bytes, error: type[AgentFault]) -> None:
     """A command that does not start is an error with a sentence, and leaves no descriptor open."""
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = descriptors()
     with pytest.raises(error) as caught:
         await Children(0o022).spawn(Command(argv, cwd, ENVIRON), 1)
     assert type(caught.value) is error
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
-async def test_orphans_are_reaped(tmp_path: Path) -> None:
+async def test_orphans_are_reaped() -> None:
     """A child that nobody waits for leaves no zombie; one that somebody waits for keeps its status."""
     children = Children(0o022)
     pid = os.fork()
@@ -182,10 +195,12 @@ async def test_orphans_are_reaped(tmp_path: Path) -> None:
     agent = await children.spawn(Command(command(["leave", 5]), b"/", ENVIRON), 1)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(agent.wait)
-        with trio.fail_after(PATIENCE):
-            while os.path.exists(f"/proc/{pid}"):
-                children.reap_now()
-                await trio.lowlevel.checkpoint()
-            await agent.exited.wait()
+
+        def reaped() -> bool:
+            children.reap_now()
+            return processes.stat(pid) is None
+
+        await until(reaped)
+        await agent.exited.wait()
     assert agent.ending == (5, None)
     agent.close()

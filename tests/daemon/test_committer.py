@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from acp_ledger.daemon.committer import BATCH_ENTRIES, Committer, Receipt
 from acp_ledger.daemon.holding import GRACE_SECONDS
-from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT
+from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT, Direction
 from tests.daemon.faults import ScriptedLedger, entry, event_entry
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from acp_ledger.daemon.lanes import Lane
 
 HOLD_SECONDS = 10.0
+DIRECTIONS: tuple[Direction, ...] = (TO_CLIENT, TO_AGENT, TO_CLIENT)
 
 
 class Probe:
@@ -85,7 +86,7 @@ async def test_nothing_is_forwarded_before_its_commit() -> None:
     async with bench() as made:
         made.ledger.gate.clear()
         lane, client, agent = made.lane(1)
-        for seq, direction in enumerate((TO_CLIENT, TO_AGENT, TO_CLIENT), 1):
+        for seq, direction in enumerate(DIRECTIONS, 1):
             lane.put((entry(seq, direction),), b"line")
         await made.in_call()
         await wait_all_tasks_blocked()

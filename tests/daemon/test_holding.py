@@ -13,7 +13,6 @@ import trio.testing
 from tests.daemon.house import (
     CANCEL,
     CHUNK,
-    PATIENCE,
     PROMPT,
     QUESTION,
     House,
@@ -23,6 +22,7 @@ from tests.daemon.house import (
     lock,
     open_house,
     request,
+    until,
 )
 
 if TYPE_CHECKING:
@@ -49,13 +49,12 @@ async def held_house(folder: Path, seconds: float = HOLD_SECONDS) -> AsyncIterat
 
 async def trouble(house: House, what: str) -> None:
     """Wait until the daemon says that it is held, or degraded, or neither."""
-    with trio.fail_after(PATIENCE):
-        while True:
-            found = house.daemon.status()["committer"]
-            state = "degraded" if found["degraded"] else "none" if found["held_seconds"] is None else "held"
-            if state == what:
-                return
-            await trio.sleep(0.01)
+
+    def state() -> str:
+        found = house.daemon.status()["committer"]
+        return "degraded" if found["degraded"] else "none" if found["held_seconds"] is None else "held"
+
+    await until(lambda: state() == what)
 
 
 def pid_of(house: House) -> int:
@@ -66,9 +65,7 @@ def pid_of(house: House) -> int:
 
 async def recorded(house: House, event: str) -> None:
     """Wait until an event is in the ledger."""
-    with trio.fail_after(PATIENCE):
-        while event not in house.events():
-            await trio.sleep(0.01)
+    await until(lambda: event in house.events())
 
 
 async def test_short_lock_is_not_felt(house: House) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from acp_ledger.daemon.lanes import Lane, take
 from acp_ledger.protocol.records import TO_CLIENT

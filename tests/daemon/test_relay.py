@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
-from tests.daemon.house import AGENT, PROMPT, House, greeting, is_alive, open_house, request
+from tests.daemon.house import AGENT, PROMPT, House, greeting, is_alive, open_house, request, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +71,7 @@ async def test_agent_that_closes_its_output_is_ended(sqlite_house: House) -> Non
 
 
 async def test_editor_that_ends_gets_the_rest_and_no_error(house: House) -> None:
-    """After the editor's end of file the agent's last output still arrives, and open requests stay without an answer."""
+    """After the editor's end of file what it still waits for stays without an answer."""
     async with house.editor(greeting(["wait", "prompt"], ["wait", "never"], ["leave", 0]) + PROMPT) as editor:
         await editor.end()
         heard = await editor.rest()
@@ -82,7 +82,7 @@ async def test_editor_that_ends_gets_the_rest_and_no_error(house: House) -> None
 
 async def test_editor_end_lets_output_finish(sqlite_house: House) -> None:
     """What an agent says between the editor's end and its own is recorded and delivered."""
-    steps = [["echo"], ["send", "goodbye"], ["leave", 0]]
+    steps: list[list[Any]] = [["echo"], ["send", "goodbye"], ["leave", 0]]
     async with sqlite_house.editor(greeting(*steps) + b"hello\n") as editor:
         await editor.end()
         assert (await editor.rest()).output == b"hello\ngoodbye\n"
@@ -90,7 +90,7 @@ async def test_editor_end_lets_output_finish(sqlite_house: House) -> None:
 
 async def test_agent_that_ignores_the_end_is_let_go_and_ended(sqlite_house: House, tmp_path: Path) -> None:
     """A runner is let go when the time is up, without a status; the agent is killed all the same."""
-    steps = [["ignore", "SIGTERM"], ["note", str(tmp_path / "noted")], ["send", "ready"], ["stay"]]
+    steps: list[list[Any]] = [["ignore", "SIGTERM"], ["note", str(tmp_path / "noted")], ["send", "ready"], ["stay"]]
     async with sqlite_house.editor(greeting(*steps)) as editor:
         await editor.hear(b"ready")
         await editor.end()
@@ -213,21 +213,18 @@ async def test_stderr_is_passed_and_its_tail_kept(house: House) -> None:
 async def test_unread_stderr_never_blocks_the_agent(sqlite_house: House) -> None:
     """An editor that reads nothing does not hold up an agent that complains a lot."""
     async with sqlite_house.editor(greeting(["stderr", "e" * 1000, 5000], ["leave", 9])) as editor:
-        with trio.fail_after(20):
-            while not sqlite_house.rows("SELECT 1 FROM transport_events WHERE event = 'exited' AND status = 9"):
-                await trio.sleep(0.02)
+        exited = "SELECT 1 FROM transport_events WHERE event = 'exited' AND status = 9"
+        await until(lambda: sqlite_house.rows(exited))
         await editor.rest()
 
 
 async def test_flood_in_one_direction_leaves_the_other_free(sqlite_house: House) -> None:
     """While nobody reads the agent's flood, its editor's lines still arrive and are recorded."""
-    script = [["send", "ready"], ["flood", 8_000, 1000], ["leave", 0]]
+    script: list[list[Any]] = [["send", "ready"], ["flood", 8_000, 1000], ["leave", 0]]
     async with sqlite_house.editor(greeting(*script)) as editor:
         await editor.hear(b"ready")
         await editor.say(b"over here\n")
-        with trio.fail_after(20):
-            while b"over here" not in sqlite_house.bodies("client_to_agent"):
-                await trio.sleep(0.02)
+        await until(lambda: b"over here" in sqlite_house.bodies("client_to_agent"))
         waiting = sqlite_house.rows("SELECT count(*) FROM frames WHERE direction = 'agent_to_client'")[0][0]
         assert waiting < 8_000, "the reader waits: its budget is full"
         heard = await editor.rest()

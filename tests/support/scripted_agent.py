@@ -13,7 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_FLOOD = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"x","n":%d,"pad":"%s"}}}\n'
+_FLOOD = (
+    b'{"jsonrpc":"2.0","method":"session/update","params":'
+    b'{"sessionId":"s","update":{"sessionUpdate":"x","n":%d,"pad":"%s"}}}\n'
+)
 
 
 def wait(word: str = "") -> None:
@@ -59,8 +62,7 @@ def echo() -> None:
 def collect(path: str) -> None:
     """Write everything that still comes to a file, line by line."""
     with Path(path).open("wb", 0) as sink:
-        for line in sys.stdin.buffer:
-            sink.write(line)
+        sink.writelines(sys.stdin.buffer)
 
 
 def stderr(text: str, times: int = 1) -> None:
