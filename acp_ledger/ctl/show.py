@@ -105,7 +105,12 @@ def _write(lines: Iterable[str], options: Options) -> None:
 
 
 def _records(rows: Iterable[Any]) -> list[dict[str, Any]]:
-    return [{name.rstrip("_"): value for name, value in row._asdict().items()} for row in rows]
+    return [_record({name.rstrip("_"): value for name, value in row._asdict().items()}) for row in rows]
+
+
+def _record(row: dict[str, Any]) -> dict[str, Any]:
+    """Write booleans as 0 and 1, as the views have them, whatever the engine says."""
+    return {name: int(value) if isinstance(value, bool) else value for name, value in row.items()}
 
 
 def _clock(at: str) -> str:
@@ -275,8 +280,8 @@ def _show_place(
     elif frame is None:
         _show_event(connection, transport_id, frame_seq, options)
     elif options.output != "table":
-        rows = [{"table": name, **row} for name, row in frame.derived]
-        document("show", {"frame": {**frame.row, "body": frame.body}, "rows": rows}, options)
+        rows = [{"table": name, **_record(row)} for name, row in frame.derived]
+        document("show", {"frame": {**_record(frame.row), "body": frame.body}, "rows": rows}, options)
     else:
         _write(_frame_screen(frame), options)
 

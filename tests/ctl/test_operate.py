@@ -1,0 +1,127 @@
+"""`ledgerctl status`: the daemon in its own words, the ledger in ours."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from acp_ledger import handshake
+from acp_ledger.ctl.demo import _running_daemon
+from acp_ledger.errors import ExitCode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.ctl.conftest import Cli
+
+COMMITTER = {"queued": 3, "commits": 9, "entries": 1234, "commit_p50": 1300, "commit_p99": 5700}
+HEALTHY = {"held_seconds": None, "degraded": False, "error": None}
+
+
+@pytest.fixture
+def answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A socket on which something answers as a daemon would, once."""
+    path = tmp_path / "d.sock"
+    monkeypatch.setenv("ACP_LEDGER_SOCKET__PATH", str(path))
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    threads: list[threading.Thread] = []
+
+    def answer(line: bytes) -> None:
+        threads.append(threading.Thread(target=_answer_once, args=(listener, line)))
+        threads[-1].start()
+
+    yield answer
+    for thread in threads:
+        thread.join(10)
+    listener.close()
+
+
+def _answer_once(listener: socket.socket, line: bytes) -> None:
+    guest, _ = listener.accept()
+    with guest:
+        greeting, control = handshake.GreetingReader(), handshake.ControlReader()
+        while greeting.feed(guest.recv(65_536)) is None:
+            pass
+        request = control.feed(greeting.rest)
+        while request is None:
+            request = control.feed(guest.recv(65_536))
+        guest.sendall(line)
+
+
+def _status(**committer: Any) -> bytes:
+    fields = {"pid": 7, "version": "0.1.0", "ledger": "sqlite:////x", "schema": "0001", "durability": "power"}
+    return handshake.encode_answer(**fields, uptime_seconds=11_520, transports=[], committer={**COMMITTER, **committer})
+
+
+def test_running_daemon_is_shown(cli: Cli, seeded_file: Path, answering: Any) -> None:
+    """A daemon that commits is running; its figures and the ledger's stand together."""
+    answering(_status(**HEALTHY))
+    result = cli("status", "-L", str(seeded_file))
+    assert result.exit_code == ExitCode.OK, result.stderr
+    assert result.stdout.splitlines()[0] == "daemon   running   pid 7   up 3 h 12 min   v0.1.0"
+    assert "commit p50 1.3 ms, p99 5.7 ms, 3 waiting, 1,234 recorded" in result.stdout
+    assert "2 sessions" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ({"held_seconds": 2.5, "degraded": False, "error": "the disk is full"}, "BUT HOLDING"),
+        ({"held_seconds": 60.0, "degraded": True, "error": "the disk is full"}, "BUT DEGRADED"),
+    ],
+)
+def test_daemon_in_trouble_is_no_success(
+    cli: Cli, seeded_file: Path, answering: Any, trouble: dict[str, Any], words: str
+) -> None:
+    """A daemon that cannot commit says so first, with the reason, and scripts see it."""
+    answering(_status(**trouble))
+    result = cli("status", "-L", str(seeded_file))
+    assert result.exit_code == ExitCode.INCOMPLETE
+    assert words in result.stdout.splitlines()[0]
+    assert "the disk is full" in result.stdout
+
+
+def test_refusal_is_passed_on(cli: Cli, seeded_file: Path, answering: Any) -> None:
+    """What the daemon refuses is an error in its own words, made harmless."""
+    answering(handshake.encode_refusal("not \x1b[2Jnow", "try later"))
+    result = cli("status", "-L", str(seeded_file))
+    assert result.exit_code == ExitCode.FAILED
+    assert result.stderr == "error: not \\u001b[2Jnow\nhint: try later\n"
+
+
+@pytest.mark.parametrize("line", [b"", b"no json\n", b"[]\n"])
+def test_nonsense_is_no_status(cli: Cli, seeded_file: Path, answering: Any, line: bytes) -> None:
+    """Whatever listens there and speaks otherwise is not taken for a daemon that runs."""
+    answering(line)
+    result = cli("status", "-L", str(seeded_file))
+    assert result.exit_code in {ExitCode.FAILED, ExitCode.UNREACHABLE}
+    assert result.stderr.startswith("error: the daemon on ")
+
+
+def test_missing_ledger_is_shown_beside_the_daemon(cli: Cli, tmp_path: Path, answering: Any) -> None:
+    """A ledger that cannot be read does not hide the daemon, and is no success."""
+    answering(_status(**HEALTHY))
+    result = cli("status", "-L", str(tmp_path / "none.db"))
+    assert result.exit_code == ExitCode.NO_LEDGER
+    assert result.stdout.startswith("daemon   running")
+    assert "cannot be read: there is no ledger" in result.stdout
+
+
+def test_real_daemon_answers(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon's real answer has what the screen shows."""
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    monkeypatch.setenv("ACP_LEDGER_SOCKET__PATH", str(tmp_path / "ledgerd.sock"))
+    with _running_daemon(tmp_path, url) as daemon:
+        shown = cli("status", "-L", url)
+        told = json.loads(cli("status", "-o", "json", "-L", url).stdout)
+    assert shown.exit_code == ExitCode.OK, shown.stderr
+    assert shown.stdout.startswith(f"daemon   running   pid {daemon.pid}   up 0 min ")
+    assert told["daemon"]["pid"] == daemon.pid
+    assert told["daemon"]["ledger"] == told["ledger"]["url"] == url
+    assert set(told["daemon"]["committer"]) >= {*COMMITTER, *HEALTHY}
