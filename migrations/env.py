@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from alembic.runtime.migration import MigrationInfo
 
 connection = context.config.attributes["connection"]
-applied: list[str] = []
+applied: list[tuple[str, str]] = []
 
 
 def note(*, step: MigrationInfo, **_rest: Any) -> None:
-    """Remember a revision that was applied."""
-    applied.extend(step.up_revision_ids)
+    """Remember a revision that was applied, and who may still write to what it leaves."""
+    applied.extend((name, context.script.get_revision(name).module.COMPAT) for name in step.up_revision_ids)
 
 
 context.configure(

@@ -3,7 +3,7 @@
 The rule: widen, release, narrow. This revision may add tables, columns of new tables and indexes (widen); once every
 daemon in the field writes the new shape (release), a later revision may take the old one away (narrow). `frames` never
 changes, a column under a digest is never renamed, and no revision rewrites a row. `COMPAT` is the oldest revision a
-program may know and still write here. Rows valid at this revision go to tests/migrations/data/${up_revision}.sql.
+program may know and still write here. Rows valid at this revision go to tests/migrations/data/${up_revision}.json.
 """
 
 from __future__ import annotations

@@ -71,6 +71,9 @@ class Writer:
         self.engine = engine
         self.is_sqlite = engine.dialect.name == "sqlite"
         self.connection: Connection = engine.connect()
+        # SQLAlchemy's own idea of a transaction, which says nothing to the database, is begun once and never ended:
+        # whoever ended it (Alembic does, where it was not begun) would end ours with it.
+        self.connection.begin()
         self.driver: Any = self.connection.connection.driver_connection
         self.watch = watch
 

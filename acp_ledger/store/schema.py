@@ -171,7 +171,7 @@ def _differences(connection: Connection) -> list[str]:
     return [str(difference) for difference in found] + [f"missing: {name}" for name in sorted(missing)]
 
 
-def upgrade(url: str | URL, at: int | None = None) -> list[str]:
+def upgrade(url: str | URL) -> list[str]:
     """Apply every revision that is missing and extend the partitions; the revisions that were applied.
 
     Raises:
@@ -189,7 +189,7 @@ def upgrade(url: str | URL, at: int | None = None) -> list[str]:
             if state.revision > HEAD:
                 refuse_other(state._replace(compat=state.revision))
             before = len(history(writer.connection))
-            _run(writer, at)
+            _run(writer)
             return [step.revision for step in history(writer.connection)[before:]]
 
 
@@ -232,12 +232,13 @@ def _not_changed(error: BaseException) -> DatabaseRefused:
     return DatabaseRefused(f"the schema was not changed: {words}", hint="mend that and run: ledgerctl db upgrade")
 
 
-def _run(writer: engine.Writer, at: int | None = None) -> None:
+def _run(writer: engine.Writer, folder: Path | None = None) -> None:
+    """Apply the revisions of a folder that are missing; whoever calls has begun the transaction."""
     from alembic import command  # noqa: PLC0415  # costs 100 ms, and only a schema that changes needs it
     from alembic.config import Config  # noqa: PLC0415  # likewise
 
-    config = Config(attributes={"connection": writer.connection, "at": at})
-    config.set_main_option("script_location", str(scripts()).replace("%", "%%"))
+    config = Config(attributes={"connection": writer.connection})
+    config.set_main_option("script_location", str(folder or scripts()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     command.upgrade(config, "head")
 
@@ -247,24 +248,24 @@ def is_ours(name: str | None, kind: str, _parents: object) -> bool:
     return kind != "table" or name in tables.metadata.tables
 
 
-def after_migrations(connection: Connection, applied: Sequence[str]) -> None:
-    """Called by migrations/env.py behind the last revision: guards, views, partitions and the `ledger` rows."""
+def after_migrations(connection: Connection, applied: Sequence[tuple[str, str]]) -> None:
+    """Called by migrations/env.py behind the last revision: guards, views, partitions and the `ledger` rows.
+
+    `applied` has each revision with its `COMPAT`, in order.
+    """
     guards.make_guards(connection)
     guards.make_partitions(connection, datetime.now(UTC))
-    from alembic.script import ScriptDirectory  # noqa: PLC0415  # as in `_run`
-
     known = connection.execute(select(tables.ledger.c.ledger_id, tables.ledger.c.ordinal)).all()
     ledger_id = bytes(known[0][0]) if known else secrets.token_bytes(16)
     first = 1 + max((ordinal for _, ordinal in known), default=-1)
-    compats = {script.revision: script.module.COMPAT for script in ScriptDirectory(str(scripts())).walk_revisions()}
-    for ordinal, revision in enumerate(applied, first):
+    for ordinal, (revision, compat) in enumerate(applied, first):
         row = {
             "ordinal": ordinal,
             "protocol_revision": NO_CONNECTION,
             "ledger_id": ledger_id,
             "created_at": time.time_ns() // 1000,
             "schema_revision": revision,
-            "compat": compats[revision],
+            "compat": compat,
             "software": f"acp-ledger {packages.version('acp-ledger')}",
         }
         connection.execute(insert(tables.ledger), row)
