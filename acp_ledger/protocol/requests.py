@@ -237,9 +237,11 @@ def _offers(draft: Draft, question: permission.Question) -> None:
                 lossy,
             )
         )
-        if option_id is not None and option_id in seen:
+        if option_id is None:
+            continue
+        if option_id in seen:
             draft.anomaly("option_id_repeated", option_id)
-        seen.add(option_id or "")
+        seen.add(option_id)
 
 
 def _client_call(_connection: Connection, draft: Draft, arrival: Arrival) -> Subject:

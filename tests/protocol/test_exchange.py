@@ -58,6 +58,16 @@ def test_answered_ids_are_forgotten_oldest_first() -> None:
     assert exchange.answer(1, 1).verdict == "late"
 
 
+def test_reused_id_is_remembered_anew() -> None:
+    """An id that was answered again is the newest, not the oldest, of what is remembered."""
+    exchange = Exchange()
+    for number in (*range(ANSWERED_IDS), 0, "more"):
+        exchange.ask(number, request(1))
+        exchange.answer(number, 2)
+    assert exchange.answer(0, 3).verdict == "late"
+    assert exchange.answer(1, 3).verdict == "orphan"
+
+
 def test_duplicate_waits_behind_the_first() -> None:
     """Answers are taken in the order of asking; each one points to the other request."""
     exchange = Exchange()

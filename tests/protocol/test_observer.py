@@ -473,6 +473,15 @@ class TestReplay:
         wire.agent(result(1, {"sessionId": "child"}))
         assert wire.agent(chunk("new", session="child")).phase == "between"
 
+    def test_each_fork_ends_its_own_window(self) -> None:
+        """Of two forks the one that was answered goes on live, the other still tells what was."""
+        wire = opened()
+        wire.client(call(1, "session/fork", sessionId=SESSION, cwd="/src"))
+        wire.client(call(2, "session/fork", sessionId=SESSION, cwd="/src"))
+        assert [wire.agent(chunk("old", session=name)).phase for name in ("a", "b")] == ["replay", "replay"]
+        wire.agent(result(1, {"sessionId": "a"}))
+        assert [wire.agent(chunk("x", session=name)).phase for name in ("a", "b")] == ["between", "replay"]
+
     def test_failed_fork_ends_its_window(self) -> None:
         """The window of a fork that fails closes with its answer."""
         wire = opened()

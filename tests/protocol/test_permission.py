@@ -215,7 +215,7 @@ class TestQuestions:
     def test_repeated_option_id_is_flagged(self) -> None:
         """Two answers under one id cannot be told apart; the first offer gives the kind."""
         wire = prompted()
-        options = [offer("x", "reject_once"), offer("x", "allow_always"), {"optionId": 1}, {"optionId": 2}]
+        options = [offer("x", "reject_once"), offer("x", "allow_always"), offer(1, "_"), offer(2, "_"), offer("", "_")]
         wire.agent(call(0, "session/request_permission", sessionId=SESSION, toolCall={}, options=options))
         wire.client(selected(0, "x"))
         assert [row.effect for row in wire.rows(Decision)] == ["reject"]
@@ -255,7 +255,9 @@ class TestQuestions:
         wire = prompted()
         wire.agent(question(0))
         wire.client(body)
-        assert [(row.outcome, row.effect) for row in wire.rows(Decision)] == [("malformed", "unknown")]
+        assert [(row.outcome, row.outcome_raw, row.effect) for row in wire.rows(Decision)] == [
+            ("malformed", None, "unknown")
+        ]
 
     @pytest.mark.parametrize(
         "body",
