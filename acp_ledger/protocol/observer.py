@@ -114,7 +114,8 @@ class Observer:
             byte_count = len(body)
         if body_state is None:
             body_state = "exact"
-            kept = redact(body, envelope, self._answered_method(direction, envelope))
+            answered_method = self._answered_method(direction, envelope) if envelope.kind == "response" else None
+            kept = redact(body, envelope, answered_method)
             if kept is not body:
                 body, body_state = kept, "redacted"
                 envelope = parse(body, parse_bytes=self._parse_bytes)
