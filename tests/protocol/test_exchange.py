@@ -61,11 +61,11 @@ def test_answered_ids_are_forgotten_oldest_first() -> None:
 def test_reused_id_is_remembered_anew() -> None:
     """An id that was answered again is the newest, not the oldest, of what is remembered."""
     exchange = Exchange()
-    for number in (*range(ANSWERED_IDS), 0, "more"):
+    for number in (*range(ANSWERED_IDS), 1, "more", "and more"):
         exchange.ask(number, request(1))
         exchange.answer(number, 2)
-    assert exchange.answer(0, 3).verdict == "late"
-    assert exchange.answer(1, 3).verdict == "orphan"
+    assert exchange.answer(1, 3).verdict == "late"
+    assert [exchange.answer(number, 3).verdict for number in (0, 2, 3)] == ["orphan", "orphan", "late"]
 
 
 def test_duplicate_waits_behind_the_first() -> None:
