@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from sqlalchemy import func, insert, literal, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
     from acp_ledger.protocol.records import Entry
     from acp_ledger.store.engine import Synchronous, Writer
+OPENING_TRIES: Final = 5
+UNIQUE_VIOLATION: Final = "23505"
+
 __all__ = ["Daemon", "Ledger", "NewTransport", "OpenedTransport"]
 
 
@@ -263,21 +266,28 @@ class Ledger:
         """
         if new.epoch is not None and not 0 < new.epoch < EPOCH_BOUND:
             raise CommitRefused(f"the epoch {new.epoch} is not between 1 and 2^53 - 1", hint="choose one in between")
-        writer = self._ready()
-        try:
-            writer.begin()
-            first = max(self._own_last(writer.connection) + 1, new.opened_at)
-            transport_id, epoch = free_id(writer.connection, first, new.epoch)
-            row = transport_row(new, epoch, self.daemon, self.durability)
-            sealed = chain.seal_transport(self.ledger_id, row, self._salts(chain.SALT_BYTES))
-            values = {"id": transport_id, **row, **sealed._asdict()}
-            writer.connection.execute(insert(tables.transports), values)
-        except Exception as error:
-            raise self._fail(writer, driver_error(error), "before") from error
-        head = Head(0, sealed.chain)
-        self._finish(writer, Prepared({}, {transport_id: head}, [], frozenset()))
-        self._last_id = transport_id
-        return OpenedTransport(transport_id, epoch)
+        for _ in range(OPENING_TRIES):
+            writer = self._ready()
+            try:
+                writer.begin()
+                opened, head = self._insert_transport(writer.connection, new)
+            except Exception as error:
+                fault = self._fail(writer, driver_error(error), "before")
+                if getattr(driver_error(error), "sqlstate", None) == UNIQUE_VIOLATION:
+                    continue  # another daemon committed that id between our look and our row
+                raise fault from error
+            self._finish(writer, Prepared({}, {opened.id: head}, [], frozenset()))
+            self._last_id = opened.id
+            return opened
+        raise CommitHeld("other daemons take every id first", hint="check the clocks of the daemons on this ledger")
+
+    def _insert_transport(self, connection: Connection, new: NewTransport) -> tuple[OpenedTransport, Head]:
+        first = max(self._own_last(connection) + 1, new.opened_at)
+        transport_id, epoch = free_id(connection, first, new.epoch)
+        row = transport_row(new, epoch, self.daemon, self.durability)
+        sealed = chain.seal_transport(self.ledger_id, row, self._salts(chain.SALT_BYTES))
+        connection.execute(insert(tables.transports), {"id": transport_id, **row, **sealed._asdict()})
+        return OpenedTransport(transport_id, epoch), Head(0, sealed.chain)
 
     def _own_last(self, connection: Connection) -> int:
         if self._last_id is None:

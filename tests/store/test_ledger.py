@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import threading
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from acp_ledger.errors import LedgerLocked
 from acp_ledger.protocol.records import TO_CLIENT
 from acp_ledger.store import chain, tables
 from acp_ledger.store.faults import CommitHeld, CommitRefused
-from acp_ledger.store.ledger import Daemon, Ledger
+from acp_ledger.store.ledger import Daemon, Ledger, OpenedTransport
 from tests.support import seed
 from tests.support.postgres import ON_POSTGRES, ON_SQLITE
 from tests.support.seed import Seed
@@ -222,6 +223,29 @@ def test_id_taken_by_another_daemon_is_stepped_over(ledger: Ledger, ledger_url: 
         assert other.open_transport(seed.new_transport()).id == seed.START + 1
     finally:
         other.close()
+
+
+@ON_POSTGRES
+def test_id_committed_meanwhile_is_stepped_over(ledger: Ledger, ledger_url: str) -> None:
+    """Of two daemons that insert the same id at the same time, the second takes the next."""
+    import psycopg  # noqa: PLC0415  # an extra, needed for Postgres alone
+
+    opened: list[OpenedTransport] = []
+    thread = threading.Thread(target=lambda: opened.append(ledger.open_transport(seed.new_transport())))
+    names = [column.name for column in tables.transports.columns]
+    with psycopg.connect(ledger_url.replace("+psycopg", "")) as other, other.cursor() as cursor:
+        template = ledger.open_transport(seed.new_transport(seed.START - 1))
+        row = ledger.reading().execute(select(tables.transports)).mappings().one()
+        values = {**row, "id": seed.START, "epoch": seed.START, "daemon_id": "daemon-2"}
+        marks = ", ".join(f"%({name})s" for name in names)
+        cursor.execute(f"INSERT INTO transports ({', '.join(names)}) VALUES ({marks})".encode(), values)  # noqa: S608  # names of ours
+        thread.start()
+        waiting = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"
+        while cursor.execute(waiting).fetchone() == (0,):
+            assert thread.is_alive()
+    thread.join(20)
+    assert template.id == seed.START - 1
+    assert [one.id for one in opened] == [seed.START + 1]
 
 
 def test_chosen_epoch_never_feeds_an_id(ledger: Ledger) -> None:
