@@ -23,7 +23,7 @@ TABLES: Final = {"protocol/records.py", "store/tables.py"}
 """Modules that are one entry per table of the ledger and nothing else: they are looked up in, not read."""
 
 THREADS: Final = {
-    "daemon/committer.py": "the one door to the store",
+    "daemon/writer.py": "the one door to the store",
     "daemon/agent.py": "reads all of /proc, which takes the longer the more processes there are",
 }
 """Who may hand work to a thread, and why."""

@@ -4,9 +4,8 @@ The rules of this module, which nothing may break:
 
 1. Only `_deliver` makes a `Receipt`, and only after COMMIT returned, or after an unknown commit was found in the
    ledger. `streams.Outlet.forward` sends receipts and nothing else. Hence: what a peer got is in the ledger.
-2. One writer thread, one call at a time. No call is abandoned when somebody is cancelled (`abandon_on_cancel` stays
-   False): a waiter may be cancelled while its entry is in flight, and then "durable and not forwarded" is true, never
-   the other way round.
+2. One writer thread, one call at a time (`writer`). No call is abandoned when somebody is cancelled: a waiter may be
+   cancelled while its entry is in flight, and then "durable and not forwarded" is true, never the other way round.
 3. A commit has three outcomes. *Held* and *not committed*: the entries are still at the front of their lanes, and the
    next attempt takes them from there. *Unknown*: nothing is written until `settle` has looked. *Refused*: for what
    an entry is; the transaction is cut, by transport and then by entry, until the one that is refused stands alone.
@@ -23,7 +22,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVarTuple
 
 import trio
 
@@ -40,10 +39,10 @@ from acp_ledger.store.recovery import GapNote, close_open
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from acp_ledger.daemon.writer import Writer
     from acp_ledger.protocol.records import Direction, Entry
     from acp_ledger.store.ledger import Ledger, NewTransport, OpenedTransport
 
-_T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 BATCH_ENTRIES: Final = 512
@@ -102,10 +101,10 @@ class Closing(NamedTuple):
 class Committer:
     """The only one who calls the ledger's writer, and the only maker of receipts."""
 
-    def __init__(self, ledger: Ledger, *, hold_seconds: float) -> None:
+    def __init__(self, ledger: Ledger, writer: Writer, *, hold_seconds: float) -> None:
         self.health = Health(hold_seconds)
         self._ledger = ledger
-        self._limiter = trio.CapacityLimiter(1)
+        self.call = writer.call
         self._lanes: list[Lane] = []
         self._next_lane = 0
         self._owed: deque[Closing] = deque()
@@ -121,7 +120,7 @@ class Committer:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Commit what is queued, for ever."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.health.watch, self._on_hold, self._on_deadline)
+            nursery.start_soon(self.health.watch, self._is_unused, self._on_hold, self._on_deadline)
             task_status.started()
             while True:
                 shares = lanes.take(self._ready(), BATCH_ENTRIES, BATCH_BYTES)
@@ -139,6 +138,7 @@ class Committer:
         """Make the queue of a transport that `open` opened."""
         lane = Lane(transport_id, outboxes, self._arrived)
         self._lanes.append(lane)
+        self.health.heed()
         return lane
 
     def forget(self, lane: Lane, unrecorded: int = 0, delivered: Iterable[tuple[Direction, int]] = ()) -> None:
@@ -152,10 +152,6 @@ class Committer:
         """Wait until no failed transport is owed its closing rows."""
         while self._owed:
             await self._paid.park()
-
-    async def call(self, job: Callable[[*_Ts], _T], *args: *_Ts) -> _T:
-        """Run something of the ledger's in the writer thread, between two commits."""
-        return await trio.to_thread.run_sync(job, *args, limiter=self._limiter)
 
     async def open(self, new: NewTransport) -> OpenedTransport:
         """Write the row of a transport; it is in the ledger when this returns, and its process may start.
@@ -172,6 +168,7 @@ class Committer:
                     failure = fault
                     self.health.attempt()
                     self.health.failed(fault)
+                    self.health.heed()
                     self._wake()
                 await trio.sleep(LONGEST_PAUSE / 4)
         reason = self.health.failure()
@@ -199,6 +196,9 @@ class Committer:
             lane.fail(self.health.failure())
         else:
             self._wake()
+
+    def _is_unused(self) -> bool:
+        return not self._lanes and not self._owed
 
     def _wake(self) -> None:
         if self._idle:
@@ -250,8 +250,7 @@ class Committer:
         """Try once; False, after a pause, when the ledger cannot now. A refusal and an unknown outcome are raised."""
         self.health.attempt()
         try:
-            with trio.CancelScope(shield=True):
-                await self.call(job, *args)
+            await self.call(job, *args)
         except CommitRefused:
             self._released()
             raise

@@ -24,6 +24,7 @@ from acp_ledger.daemon.control import Door, listening, refuse
 from acp_ledger.daemon.installation import identify
 from acp_ledger.daemon.opening import Peer, command_of, transport_of
 from acp_ledger.daemon.relay import House, Relay, Rules
+from acp_ledger.daemon.writer import writer_thread
 from acp_ledger.errors import DaemonUnreachable, LedgerError, UsageError
 from acp_ledger.store import schema
 from acp_ledger.store.ledger import Ledger
@@ -120,10 +121,10 @@ async def open_daemon(settings: Settings, listen: Path, umask: int) -> AsyncIter
     Raises:
         LedgerError: It cannot start; nothing is left behind.
     """
-    with _ledger(settings) as ledger, listening(listen) as listener:
+    with _ledger(settings) as ledger, listening(listen) as listener, writer_thread() as writer:
         async with trio.open_nursery() as tasks:
             children = Children(umask)
-            committer = Committer(ledger, hold_seconds=settings.failure.hold_seconds)
+            committer = Committer(ledger, writer, hold_seconds=settings.failure.hold_seconds)
             await tasks.start(committer.run)
             tasks.start_soon(children.reap)
             house = House(committer, children, _rules(settings), trio.Event(), trio.Event())

@@ -33,7 +33,7 @@ class Health:
         self.error: str | None = None
         self.hint: str | None = None
         self._trying_since: float | None = None
-        self._tried = trio.lowlevel.ParkingLot()
+        self._heeded = trio.lowlevel.ParkingLot()
         self._released = trio.lowlevel.ParkingLot()
 
     @property
@@ -46,11 +46,14 @@ class Health:
         """Whether agents must not be read: a commit is late."""
         return self.held_since is not None
 
+    def heed(self) -> None:
+        """There is something to watch."""
+        self._heeded.unpark_all()
+
     def attempt(self) -> None:
-        """An attempt to write begins."""
+        """An attempt to write begins. Every line's way leads through here, so nobody is woken for it."""
         if self._trying_since is None:
             self._trying_since = trio.current_time()
-            self._tried.unpark_all()
 
     def failed(self, fault: LedgerError) -> None:
         """The attempt did not succeed, for this reason. It will be repeated."""
@@ -72,19 +75,20 @@ class Health:
         while self.held:
             await self._released.park()
 
-    async def watch(self, on_hold: Callable[[], None], on_deadline: Callable[[], None]) -> None:
-        """Tell when a hold begins, and when it has lasted too long."""
+    async def watch(
+        self, is_idle: Callable[[], bool], on_hold: Callable[[], None], on_deadline: Callable[[], None]
+    ) -> None:
+        """Tell when a hold begins, and when it has lasted too long; sleep while there is nothing to watch."""
         while True:
             since = self._trying_since
-            if since is None:
-                await self._tried.park()
+            if since is None and is_idle():
+                await self._heeded.park()
                 continue
-            await trio.sleep_until(since + GRACE_SECONDS)
-            if self._trying_since != since:
-                continue
-            self.held_since = since
-            on_hold()
-            await self._outlast(since + self.hold_seconds, on_deadline)
+            await trio.sleep_until((trio.current_time() if since is None else since) + GRACE_SECONDS)
+            if since is not None and self._trying_since == since:
+                self.held_since = since
+                on_hold()
+                await self._outlast(since + self.hold_seconds, on_deadline)
 
     async def _outlast(self, deadline: float, on_deadline: Callable[[], None]) -> None:
         with trio.move_on_at(deadline):

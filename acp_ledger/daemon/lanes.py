@@ -44,12 +44,6 @@ class Item(NamedTuple):
         """Bytes it adds to a transaction."""
         return len(self.entry.body or b"")
 
-    @property
-    def is_cancel(self) -> bool:
-        """Whether this is the editor stopping a turn."""
-        record = self.entry.record
-        return isinstance(record, Frame) and record.method == CANCEL and record.direction == TO_AGENT
-
 
 class Failure(NamedTuple):
     """Why a transport can not go on: the cause, a sentence for people, and the command that mends it."""
@@ -86,13 +80,13 @@ class Lane:
         self._abandoned: deque[Item] = deque()
         self._finished = False
         self._late_lines = 0
-        self._cancels = 0
+        self._cancels: deque[int] = deque()
         self._moved = trio.lowlevel.ParkingLot()
 
     @property
     def cancelling(self) -> bool:
         """Whether a `session/cancel` waits here."""
-        return self._cancels > 0
+        return bool(self._cancels)
 
     @property
     def busy(self) -> bool:
@@ -105,17 +99,18 @@ class Lane:
             self._late_lines += line is not None
             return
         for entry in entries:
-            item = Item(entry, line)
-            self._cancels += item.is_cancel
-            self.pending.append(item)
+            self.pending.append(Item(entry, line))
             line = None
+        if _is_cancel(entries[0]):
+            self._cancels.append(entries[0].record.frame_seq)
         self._arrived(self)
 
     def committed(self, count: int) -> list[Item]:
         """Take the first `count` entries off, for they are in the ledger; of a failed lane, nothing may be sent."""
         queue = self.pending if self.failure is None else self._abandoned
         done = [queue.popleft() for _ in range(count)]
-        self._cancels -= sum(item.is_cancel for item in done)
+        while self._cancels and done and self._cancels[0] <= done[-1].entry.record.frame_seq:
+            self._cancels.popleft()
         self._moved.unpark_all()
         return done if self.failure is None else []
 
@@ -195,6 +190,12 @@ def _prefix(lane: Lane, entries: int, size: int) -> list[Share]:
 
 def _share(lane: Lane, count: int) -> Share:
     return Share(lane, tuple(lane.pending[index] for index in range(count)))
+
+
+def _is_cancel(entry: Entry) -> bool:
+    """Whether this is the editor stopping a turn."""
+    record = entry.record
+    return isinstance(record, Frame) and record.method == CANCEL and record.direction == TO_AGENT
 
 
 def _answered(items: Iterable[Item]) -> Iterator[str]:

@@ -207,15 +207,15 @@ class Relay:
 
     async def _take(self, direction: Direction, outlet: Outlet, lines: Sequence[Line | Oversize]) -> bool:
         """Take the lines of one read; False when nothing may be read any more."""
-        now = self._read_at()
+        now, marks = self._read_at(), self._marks(MARK_EVERY)
         for count, line in enumerate(lines, 1):
             if isinstance(line, Oversize):
                 self._oversize(direction, line, now)
                 return False
             outlet.budget.take(len(line.body))
-            marks = self._marks(MARK_EVERY)
             entries = self.observer.line(direction, line.body, now, terminated=line.terminated, marks=marks)
             self.lane.put(entries, line.body)
+            marks = ()
             if not count % LINES_A_STEP:
                 await trio.lowlevel.checkpoint()
         return True

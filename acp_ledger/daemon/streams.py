@@ -42,6 +42,7 @@ class Descriptor:
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
         self.fd = fd
+        self._drained = True  # the last read took all there was
 
     async def receive_some(self) -> bytes:
         """Read what is there, at least one byte; `b""` at the end.
@@ -49,13 +50,18 @@ class Descriptor:
         Raises:
             OSError: Reading failed.
         """
-        try:
-            data = os.read(self.fd, READ_BYTES)
-        except BlockingIOError:
-            await trio.lowlevel.wait_readable(self.fd)
-            return os.read(self.fd, READ_BYTES)
-        await trio.lowlevel.checkpoint()
-        return data
+        while True:
+            if self._drained:
+                await trio.lowlevel.wait_readable(self.fd)
+            else:
+                await trio.lowlevel.checkpoint()
+            try:
+                data = os.read(self.fd, READ_BYTES)
+            except BlockingIOError:
+                self._drained = True
+                continue
+            self._drained = len(data) < READ_BYTES
+            return data
 
     def close(self) -> None:
         """Close it; whoever waits for it gets `trio.ClosedResourceError`."""

@@ -14,6 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from acp_ledger.daemon.committer import BATCH_ENTRIES, Committer, Receipt
 from acp_ledger.daemon.holding import GRACE_SECONDS
+from acp_ledger.daemon.writer import Writer, writer_thread
 from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT, Direction
 from tests.daemon.faults import ScriptedLedger, entry, event_entry
 
@@ -43,9 +44,9 @@ class Probe:
 class Bench:
     """A committer over a scripted ledger, and lanes with probes at both ends."""
 
-    def __init__(self, ledger: ScriptedLedger) -> None:
+    def __init__(self, ledger: ScriptedLedger, writer: Writer) -> None:
         self.ledger = ledger
-        self.committer = Committer(cast("Any", ledger), hold_seconds=HOLD_SECONDS)
+        self.committer = Committer(cast("Any", ledger), writer, hold_seconds=HOLD_SECONDS)
 
     def lane(self, transport_id: int) -> tuple[Lane, Probe, Probe]:
         """A lane, what its client gets and what its agent gets."""
@@ -61,12 +62,15 @@ class Bench:
 @asynccontextmanager
 async def bench(*script: Any) -> AsyncIterator[Bench]:
     """A committer that runs."""
-    made = Bench(ScriptedLedger(*script))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(made.committer.run)
-        yield made
-        made.ledger.gate.set()
-        nursery.cancel_scope.cancel()
+    with writer_thread() as writer:
+        made = Bench(ScriptedLedger(*script), writer)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(made.committer.run)
+            try:
+                yield made
+            finally:
+                made.ledger.gate.set()
+                nursery.cancel_scope.cancel()
 
 
 async def until(clock: MockClock, done: Callable[[], bool], step: float = 0.1, most: float = 60.0) -> float:

@@ -1,0 +1,83 @@
+"""The writer's thread: the one thread that calls the ledger, one call at a time.
+
+What must not be broken here: a call that was begun is waited for until it is over, whoever is cancelled meanwhile, for
+what became of a commit must be known. There is no way to abandon one.
+
+It is a thread of its own and not one of Trio's pool, because every line waits for two changes of threads: an eventfd
+that the caller itself waits for costs a quarter of the way back through Trio's queue of callbacks.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+
+import outcome
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
+
+
+class Writer:
+    """Runs calls in its thread. Make one with `writer_thread`."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self._over = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._result: outcome.Outcome[Any] = outcome.Value(None)
+        self._busy = False
+        self._turn = trio.lowlevel.ParkingLot()
+
+    async def call(self, job: Callable[[*_Ts], _T], *args: *_Ts) -> _T:
+        """Call `job` in the thread, after the calls that were asked for before; gives or raises what it does.
+
+        It can be cancelled while it waits for its turn, and not any more once it has begun.
+        """
+        while self._busy:
+            await self._turn.park()
+        self._busy = True
+        try:
+            self._calls.put(lambda: job(*args))
+            with trio.CancelScope(shield=True):
+                await trio.lowlevel.wait_readable(self._over)
+            os.eventfd_read(self._over)
+            result: _T = self._result.unwrap()
+            return result
+        finally:
+            self._busy = False
+            self._turn.unpark()
+
+    def work(self) -> None:
+        """The thread: call what is asked for, until it is told that there is nothing more."""
+        while (call := self._calls.get()) is not None:
+            self._result = outcome.capture(call)
+            os.eventfd_write(self._over, 1)
+
+    def stop(self) -> None:
+        """Let the thread end, once the call it is in is over."""
+        self._calls.put(None)
+
+    def close(self) -> None:
+        """Give the eventfd back, when the thread has ended."""
+        os.close(self._over)
+
+
+@contextmanager
+def writer_thread() -> Iterator[Writer]:
+    """Start the thread; it has ended when this is left."""
+    writer = Writer()
+    thread = threading.Thread(target=writer.work, name="writer")
+    thread.start()
+    try:
+        yield writer
+    finally:
+        writer.stop()
+        thread.join()
+        writer.close()
