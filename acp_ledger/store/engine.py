@@ -223,6 +223,8 @@ def _engine(url: URL, address: str | None, isolation: Literal["AUTOCOMMIT"] | No
     arguments: dict[str, Any] = {"poolclass": NullPool, "hide_parameters": True}
     if isolation is not None:
         arguments["isolation_level"] = isolation
+    if address is None:
+        arguments["use_native_hstore"] = False  # not used here, and asking for it costs a transaction
     try:
         engine = sqlalchemy.create_engine(url, **arguments)
     except (ImportError, NoSuchModuleError) as error:

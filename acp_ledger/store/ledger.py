@@ -61,6 +61,7 @@ class Ledger:
         self._heads: dict[int, Head] = {}
         self._acknowledged: dict[int, Head] = {}
         self._doubted: list[Link] = []
+        self._log_distrusted = False
         self._last_id: int | None = None
         self._salts = Salts()
 
@@ -118,6 +119,9 @@ class Ledger:
             if state is None or state.ledger_id != self.ledger_id:
                 raise LedgerRegressed("another ledger lies in this one's place", hint="put this ledger's file back")
             self._compare_heads(writer.connection)
+            if self._log_distrusted and writer.is_sqlite:
+                self._rewrite_log(writer)
+            self._log_distrusted = False
         except CommitHeld:
             self._give_up()
             raise
@@ -144,6 +148,7 @@ class Ledger:
         """After a failure: leave the transaction, or give up the connection, and say what the failure means."""
         fault = classify(error, phase)
         self._heads.clear()
+        self._log_distrusted = self._log_distrusted or isinstance(fault, CommitUnknown)
         if isinstance(fault, CommitUnknown) or not writer.rollback():
             self._give_up()
         return fault
@@ -211,7 +216,8 @@ class Ledger:
             writer.check_file()
         except Exception as error:
             fault = self._fail(writer, error, "commit")
-            self._doubted = prepared.links if isinstance(fault, CommitUnknown) else []
+            if isinstance(fault, CommitUnknown) and prepared.links:
+                self._doubted = prepared.links
             raise fault from error
         self._acknowledge(prepared)
 
@@ -232,8 +238,6 @@ class Ledger:
             raise ValueError("this is not the batch whose outcome is unknown")
         writer = self._ready()
         try:
-            if writer.is_sqlite:
-                self._rewrite_log(writer)
             found = [_link_at(writer.connection, link.transport_id, link.frame_seq) for link in self._doubted]
         except (SQLAlchemyError, sqlite3.Error) as error:
             self._give_up()

@@ -251,3 +251,38 @@ def test_postgres_error_is_told(state: str | None, phase: Literal["before", "com
     fault = classify(error, phase)
     assert type(fault) is kind
     assert "values of a row" not in fault.message
+
+
+@ON_POSTGRES
+def test_doubt_survives_another_doubt(far_ledger: Ledger, proxy: Proxy) -> None:
+    """A transport whose opening is unknown too does not make the ledger forget the batch it must settle."""
+    transport = far_ledger.open_transport(seed.new_transport()).id
+    proxy.fault = "lose_answer"
+    with pytest.raises(CommitUnknown):
+        far_ledger.commit(_batch(transport))
+    proxy.fault = "none"
+    far_ledger.probe()
+    proxy.struck.clear()
+    proxy.fault = "lose_answer"
+    with pytest.raises(CommitUnknown):
+        far_ledger.open_transport(seed.new_transport())
+    proxy.fault = "none"
+    assert far_ledger.settle(_batch(transport))
+    assert far_ledger.open_transport(seed.new_transport()).id > transport
+
+
+@ON_SQLITE
+def test_nothing_is_written_behind_a_log_that_failed(ledger: Ledger, transport: int, tmp_path: Path) -> None:
+    """After a flush that may have failed the log is rewritten before any other transaction, or nothing is."""
+    with closing(sqlite3.connect(f"file:{tmp_path}/ledger.db?mode=ro", uri=True)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT COUNT(*) FROM frames").fetchone()
+        (tmp_path / "other").hardlink_to(tmp_path / "ledger.db")
+        with pytest.raises(LedgerMoved):
+            ledger.commit(_batch(transport))
+        (tmp_path / "other").unlink()
+        for attempt in (ledger.probe, lambda: ledger.open_transport(seed.new_transport())):
+            with pytest.raises(CommitHeld, match="reader"):
+                attempt()
+    ledger.open_transport(seed.new_transport())
+    assert ledger.settle(_batch(transport))
