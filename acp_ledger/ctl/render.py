@@ -7,14 +7,9 @@ drawn on a terminal is neither cut nor coloured unasked.
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 import os
-import shlex
-import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -163,6 +158,8 @@ def _write_jsonl(listing: Listing, _options: Options) -> None:
 
 
 def _write_csv(listing: Listing, _options: Options) -> None:
+    import csv
+
     writer = csv.writer(sys.stdout, lineterminator="\r\n")
     writer.writerow(listing.columns)
     for row in listing.rows:
@@ -195,6 +192,9 @@ def _painted(text: str) -> str:
 
 def _draw(listing: Listing, options: Options) -> None:
     """Draw a table for a person; rich is imported here and nowhere else."""
+    import io
+    import shutil
+
     from rich.console import Console  # 120 ms nobody pays who draws nothing
     from rich.table import Table
     from rich.text import Text
@@ -228,6 +228,10 @@ def local_time(column: str, value: Value, options: Options) -> Value:
 
 def page(text: str, options: Options) -> None:
     """Write text to a terminal, through the pager when it is longer than the screen."""
+    import shlex
+    import shutil
+    import subprocess
+
     command = os.environ.get("LEDGERCTL_PAGER", os.environ.get("PAGER", "less -FRSX"))
     words = shlex.split(command)
     fits = text.count("\n") < shutil.get_terminal_size().lines

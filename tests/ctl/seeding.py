@@ -26,7 +26,7 @@ SCARY: Final = HOSTILE.replace("\ud800", "")
 
 FORMULA: Final = "=cmd|' /C calc'!A0"
 PLAIN: Final = "sess-plain-0001"
-WILD: Final = "sess-wild-\x1b[31m0002"
+WILD: Final = "sess-wild-\x1b[2J\x1b[31m0002"
 
 OFFERS: Final = (
     {"optionId": "yes", "name": "Allow", "kind": "allow_once"},

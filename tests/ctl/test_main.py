@@ -6,6 +6,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +22,6 @@ from tests.ctl.seeding import DAEMON, START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.ctl.conftest import Cli
 
@@ -247,8 +248,17 @@ def busy(seeded_file: Path) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b'{"i": 1, "word": "row1"}\n'
+        _await_blocked(process)
         yield process
         process.kill()
+
+
+def _await_blocked(process: subprocess.Popen[bytes]) -> None:
+    """Wait until it sleeps: it has filled the pipe, and waits for us to read."""
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        assert process.poll() is None
+        assert time.monotonic() < deadline
 
 
 def test_interrupt_exits_with_130(busy: subprocess.Popen[bytes]) -> None:
