@@ -2,7 +2,7 @@
 
 The rules of this module, which nothing may break:
 
-1. Only `_deliver` makes a `Receipt`, and only after COMMIT returned, or after an unknown commit was found in the
+1. Only `_forward` makes a `Receipt`, and only after COMMIT returned, or after an unknown commit was found in the
    ledger. `streams.Outlet.forward` sends receipts and nothing else. Hence: what a peer got is in the ledger.
 2. One writer thread, one call at a time (`writer`). No call is abandoned when somebody is cancelled: a waiter may be
    cancelled while its entry is in flight, and then "durable and not forwarded" is true, never the other way round.
@@ -13,16 +13,17 @@ The rules of this module, which nothing may break:
 4. An entry leaves its lane from the front when it is committed, and in no other way; a lane that failed gives up its
    numbers, and its closing rows are made in SQL from what was committed.
 
-Batches form by themselves: while one commit is in flight, the next lines queue up. There is no batching window; on an
-idle line a commit begins in the next scheduler pass after the line was read.
+Batches form by themselves: while one commit is in flight, the next lines queue up. There is no batching window: on an
+idle line the commit begins in the step that read the line, and the writer's thread itself sends it on.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVarTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
@@ -37,13 +38,11 @@ from acp_ledger.store.faults import CommitHeld, CommitRefused, CommitUnknown
 from acp_ledger.store.recovery import GapNote, close_open
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from acp_ledger.daemon.writer import Writer
     from acp_ledger.protocol.records import Direction, Entry
     from acp_ledger.store.ledger import Ledger, NewTransport, OpenedTransport
-
-_Ts = TypeVarTuple("_Ts")
 
 BATCH_ENTRIES: Final = 512
 BATCH_BYTES: Final = 4 << 20
@@ -104,7 +103,8 @@ class Committer:
     def __init__(self, ledger: Ledger, writer: Writer, *, hold_seconds: float) -> None:
         self.health = Health(hold_seconds)
         self._ledger = ledger
-        self.call = writer.call
+        self._writer = writer
+        self._begun: list[Share] = []
         self._lanes: list[Lane] = []
         self._next_lane = 0
         self._owed: deque[Closing] = deque()
@@ -123,11 +123,13 @@ class Committer:
             nursery.start_soon(self.health.watch, self._is_unused, self._on_hold, self._on_deadline)
             task_status.started()
             while True:
-                shares = lanes.take(self._ready(), BATCH_ENTRIES, BATCH_BYTES)
-                if shares:
+                if self._begun:
+                    begun, self._begun = self._begun, []
+                    await self._write(begun, self._writer.finish)
+                elif shares := self._take():
                     await self._write(shares)
                 elif self.health.trying:
-                    await self._attempt(self._ledger.probe)
+                    await self._attempt(partial(self._writer.call, self._ledger.probe))
                 elif self._owed:
                     await self._write_closing(self._owed[0])
                 else:
@@ -163,7 +165,7 @@ class Committer:
         with trio.move_on_after(self.health.hold_seconds):
             while not self.health.degraded:
                 try:
-                    return await self.call(self._ledger.open_transport, new)
+                    return await self._writer.call(self._ledger.open_transport, new)
                 except (CommitHeld, CommitUnknown) as fault:
                     failure = fault
                     self.health.attempt()
@@ -194,8 +196,20 @@ class Committer:
     def _arrived(self, lane: Lane) -> None:
         if self.health.degraded or (self.health.held and lane.cancelling):
             lane.fail(self.health.failure())
+        elif self._idle and not self._writer.busy and not self.health.trying:
+            self._wake()
+            self._begin()
         else:
             self._wake()
+
+    def _begin(self) -> None:
+        """Begin to commit in the very step in which a line was read; the task that wakes up waits for the end of it."""
+        self._begun = self._take()
+        self.health.attempt()
+        self._writer.begin(partial(self._commit, self._begun))
+
+    def _take(self) -> list[Share]:
+        return lanes.take(self._ready(), BATCH_ENTRIES, BATCH_BYTES)
 
     def _is_unused(self) -> bool:
         return not self._lanes and not self._owed
@@ -230,27 +244,34 @@ class Committer:
 
     # ---- writing
 
-    async def _write(self, shares: list[Share]) -> None:
-        rows = [share.rows for share in shares]
+    def _commit(self, shares: list[Share]) -> None:
+        """In the writer thread: commit, and let the lines go at once. Every microsecond here is one of every line's."""
+        self._ledger.commit([share.rows for share in shares])
+        _forward(shares)
+
+    async def _write(self, shares: list[Share], call: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Commit these; `call` waits for a commit of them that was begun."""
         started = perf_counter()
         try:
-            committed = await self._attempt(self._ledger.commit, rows)
+            committed = await self._attempt(call or partial(self._writer.call, self._commit, shares))
         except CommitUnknown as fault:
             self._log.error(logs.COMMIT_DOUBTED, error=fault.message)
-            committed = await self._settle(rows)
+            committed = await self._settle([share.rows for share in shares])
+            if committed:
+                _forward(shares)
         except CommitRefused as fault:
             await self._refused(shares, fault)
             return
         if committed:
             self._times.append(perf_counter() - started)
             self._commits += 1
-            self._deliver(shares)
+            self._take_off(shares)
 
-    async def _attempt(self, job: Callable[[*_Ts], object], *args: *_Ts) -> bool:
+    async def _attempt(self, call: Callable[[], Awaitable[object]]) -> bool:
         """Try once; False, after a pause, when the ledger cannot now. A refusal and an unknown outcome are raised."""
         self.health.attempt()
         try:
-            await self.call(job, *args)
+            await call()
         except CommitRefused:
             self._released()
             raise
@@ -274,7 +295,7 @@ class Committer:
         found: list[bool] = []
         while not found:
             try:
-                await self._attempt(lambda: found.append(self._ledger.settle(rows)))
+                await self._attempt(partial(self._writer.call, lambda: found.append(self._ledger.settle(rows))))
             except CommitUnknown:
                 await trio.sleep(self._pause)
         self._log.warning(logs.COMMIT_SETTLED, committed=found[0])
@@ -306,24 +327,17 @@ class Committer:
         while lane.failure is None and lane.pending and lane.pending[0] is items[0]:
             await self._write(shares)
 
-    def _deliver(self, shares: list[Share]) -> None:
-        """Everything here is committed: make the receipts, and hand them on in the order they were read."""
+    def _take_off(self, shares: list[Share]) -> None:
+        """These are committed and forwarded: they leave their lanes, and whoever waits for that is told."""
         for lane, items in shares:
             self._entries += len(items)
-            receipts: dict[Direction, list[Receipt]] = {}
-            for entry, line in lane.committed(len(items)):
-                record = entry.record
-                if line is None or not isinstance(record, Frame):
-                    continue
-                receipts.setdefault(record.direction, []).append(
-                    Receipt(lane.transport_id, record.frame_seq, record.direction, line, record.terminated, _SEAL)
-                )
-            for direction, ready in receipts.items():
-                lane.outboxes[direction].forward(ready)
+            lane.committed(len(items))
+            for outbox in lane.outboxes.values():
+                outbox.notice()
 
     async def _write_closing(self, closing: Closing) -> None:
         try:
-            if not await self._attempt(_close, self._ledger, closing):
+            if not await self._attempt(partial(self._writer.call, _close, self._ledger, closing)):
                 return
         except CommitUnknown:
             return  # the next attempt finds out: a transport that is closed is not closed again
@@ -332,6 +346,26 @@ class Committer:
         self._owed.popleft()
         self._paid.unpark_all()
         self._log.warning(logs.LEDGER_GAP_DECLARED, transport_id=closing.lane.transport_id)
+
+
+def _forward(shares: list[Share]) -> None:
+    """Everything here is committed: make the receipts, and hand them on in the order in which they were read.
+
+    Nothing of a failed lane is sent: its editor was told already that it gets no answer.
+    """
+    for lane, items in shares:
+        if lane.failure is not None:
+            continue
+        receipts: dict[Direction, list[Receipt]] = {}
+        for entry, line in items:
+            record = entry.record
+            if line is None or not isinstance(record, Frame):
+                continue
+            receipts.setdefault(record.direction, []).append(
+                Receipt(lane.transport_id, record.frame_seq, record.direction, line, record.terminated, _SEAL)
+            )
+        for direction, ready in receipts.items():
+            lane.outboxes[direction].forward(ready)
 
 
 def _close(ledger: Ledger, closing: Closing) -> None:

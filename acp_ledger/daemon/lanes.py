@@ -30,7 +30,10 @@ class Outbox(Protocol):
     """Where the receipts of one direction go."""
 
     def forward(self, receipts: Sequence[Receipt]) -> None:
-        """Send the lines of these receipts, in this order."""
+        """Send the lines of these receipts, in this order. Called in the writer's thread."""
+
+    def notice(self) -> None:
+        """Tell whoever waits what became of them. Called in Trio's thread."""
 
 
 class Item(NamedTuple):
@@ -105,14 +108,13 @@ class Lane:
             self._cancels.append(entries[0].record.frame_seq)
         self._arrived(self)
 
-    def committed(self, count: int) -> list[Item]:
-        """Take the first `count` entries off, for they are in the ledger; of a failed lane, nothing may be sent."""
+    def committed(self, count: int) -> None:
+        """Take the first `count` entries off, for they are in the ledger."""
         queue = self.pending if self.failure is None else self._abandoned
         done = [queue.popleft() for _ in range(count)]
         while self._cancels and done and self._cancels[0] <= done[-1].entry.record.frame_seq:
             self._cancels.popleft()
         self._moved.unpark_all()
-        return done if self.failure is None else []
 
     def fail(self, failure: Failure) -> None:
         """Stop for good; only the first failure counts."""

@@ -140,6 +140,8 @@ class Relay:
     def close(self) -> None:
         """Close both sides. An agent that still runs, because the daemon breaks down, is killed."""
         self.to_client.close()
+        if self.to_agent is not None:
+            self.to_agent.close()
         if self.agent is not None:
             self.agent.close()
 

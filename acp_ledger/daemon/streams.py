@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -150,7 +151,12 @@ class Budget:
 
 
 class Outlet:
-    """The way to one peer. `through` is the `frame_seq` of the last line written whole, `written` counts bytes."""
+    """The way to one peer. `through` is the `frame_seq` of the last line written whole, `written` counts bytes.
+
+    Lines come from the writer's thread, everything else from Trio's: a lock is held while anything is written, and
+    while the sink is closed, for a descriptor's number may be another's afterwards. Trio's own objects are touched in
+    Trio's thread alone, by `notice`.
+    """
 
     def __init__(self, sink: Descriptor, budget: Budget) -> None:
         self.budget = budget
@@ -158,11 +164,15 @@ class Outlet:
         self.written = 0
         self.lost = trio.Event()
         self._sink = sink
+        self._lock = threading.Lock()
+        self._gone = False
+        self._stalled = False
         self._waiting: deque[Receipt | bytes] = deque()
         self._sent = 0  # bytes of the first waiting receipt that are in a chunk already
         self._chunk = memoryview(b"")
         self._whole: list[tuple[int, int]] = []  # (frame_seq, bytes) of the receipts that end in the chunk
-        self._stalled = trio.lowlevel.ParkingLot()
+        self._freed: list[int] = []  # bytes of each line that is off our hands
+        self._stall = trio.lowlevel.ParkingLot()
         self._progress = trio.lowlevel.ParkingLot()
 
     @property
@@ -175,22 +185,33 @@ class Outlet:
 
         Lines for a peer that is gone are let go: they are in the ledger, and `through` says they were not delivered.
         """
-        if self.lost.is_set():
-            self.budget.give(len(receipts), sum(len(receipt.body) for receipt in receipts))
-            return
-        self._waiting.extend(receipts)
-        self._send()
+        self._send(receipts)
+
+    def notice(self) -> None:
+        """In Trio's thread: tell whoever waits what was sent, or that the peer is gone."""
+        with self._lock:
+            freed, self._freed = self._freed, []
+        if freed:
+            self.budget.give(len(freed), sum(freed))
+        if self._gone:
+            self.lost.set()
+        if self._stalled:
+            self._stall.unpark_all()
+        self._progress.unpark_all()
 
     async def run(self) -> None:
         """Send, as the peer takes it, what could not be sent at once."""
         while True:
-            while self.idle:
-                await self._stalled.park()
+            while not self._stalled:
+                await self._stall.park()
             try:
                 await trio.lowlevel.wait_writable(self._sink.fd)
             except trio.ClosedResourceError:
                 return
-            self._send_on()
+            with self._lock:
+                self._stalled = False
+                self._send_on()
+            self.notice()
 
     async def drained(self, patience: float) -> bool:
         """Wait until nothing waits; give up (False) when the peer took nothing for `patience` seconds."""
@@ -199,19 +220,25 @@ class Outlet:
                 await self._progress.park()
             if scope.cancelled_caught:
                 return False
-        return not self.lost.is_set()
+        return not self._gone
 
     def close(self) -> None:
         """Close the peer's input. What still waits is let go."""
-        self._lose()
-        self._sink.close()
+        with self._lock:
+            self._lose()
+            self._sink.close()
+        self.notice()
 
     def _encode(self, data: bytes) -> bytes:
         return data
 
-    def _send(self) -> None:
-        if not self._chunk:  # otherwise `run` is waiting for the peer, and goes on by itself
-            self._send_on()
+    def _send(self, items: Sequence[Receipt | bytes]) -> None:
+        with self._lock:
+            self._waiting.extend(items)
+            if self._gone:
+                self._lose()
+            elif not self._stalled:  # otherwise `run` waits for the peer, and goes on by itself
+                self._send_on()
 
     def _send_on(self) -> None:
         """Write until there is nothing left or the peer takes no more."""
@@ -220,9 +247,10 @@ class Outlet:
                 count = os.write(self._sink.fd, self._chunk)
                 self.written += count
                 self._chunk = self._chunk[count:]
-                self._chunk_written()
+                if not self._chunk:
+                    self._chunk_written()
         except BlockingIOError:
-            self._stalled.unpark_all()
+            self._stalled = True
         except OSError:  # the peer closed its end; its process tells how it ended
             self._lose()
 
@@ -234,7 +262,8 @@ class Outlet:
             if isinstance(first, bytes):
                 if parts:
                     break
-                self._chunk = memoryview(self._waiting.popleft())  # type: ignore[arg-type]  # it is `first`
+                self._waiting.popleft()
+                self._chunk = memoryview(first)
                 return True
             part = _wire(first, self._sent, room)
             parts.append(part)
@@ -248,24 +277,20 @@ class Outlet:
         return bool(parts)
 
     def _chunk_written(self) -> None:
-        if self._chunk:
-            return
         if self._whole:
             self.through = self._whole[-1][0]
-            self.budget.give(len(self._whole), sum(size for _, size in self._whole))
+            self._freed += [size for _, size in self._whole]
             self._whole.clear()
-        self._progress.unpark_all()
 
     def _lose(self) -> None:
-        waiting = [len(item.body) for item in self._waiting if not isinstance(item, bytes)]
-        waiting += [size for _, size in self._whole]
+        self._freed += [len(item.body) for item in self._waiting if not isinstance(item, bytes)]
+        self._freed += [size for _, size in self._whole]
         self._waiting.clear()
         self._whole.clear()
         self._chunk = memoryview(b"")
         self._sent = 0
-        self.lost.set()
-        self.budget.give(len(waiting), sum(waiting))
-        self._progress.unpark_all()
+        self._stalled = False
+        self._gone = True
 
 
 class RunnerOutlet(Outlet):
@@ -296,9 +321,9 @@ class RunnerOutlet(Outlet):
         self._say(handshake.encode_fatal(sentence, status))
 
     def _say(self, packet: bytes) -> None:
-        if packet and not self.lost.is_set():
-            self._waiting.append(packet)
-            self._send()
+        if packet:
+            self._send((packet,))
+            self.notice()
 
     def _encode(self, data: bytes) -> bytes:
         return b"".join(handshake.encode_packets(handshake.OUTPUT, data))

@@ -32,7 +32,7 @@ class Writer:
         self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
         self._over = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._result: outcome.Outcome[Any] = outcome.Value(None)
-        self._busy = False
+        self.busy = False
         self._turn = trio.lowlevel.ParkingLot()
 
     async def call(self, job: Callable[[*_Ts], _T], *args: *_Ts) -> _T:
@@ -40,18 +40,26 @@ class Writer:
 
         It can be cancelled while it waits for its turn, and not any more once it has begun.
         """
-        while self._busy:
+        while self.busy:
             await self._turn.park()
-        self._busy = True
+        self.begin(lambda: job(*args))
+        result: _T = await self.finish()
+        return result
+
+    def begin(self, call: Callable[[], Any]) -> None:
+        """Begin a call where none is in flight, without waiting; `finish` must be awaited for it."""
+        self.busy = True
+        self._calls.put(call)
+
+    async def finish(self) -> Any:
+        """Wait until the call that was begun is over; gives or raises what it did."""
         try:
-            self._calls.put(lambda: job(*args))
             with trio.CancelScope(shield=True):
                 await trio.lowlevel.wait_readable(self._over)
             os.eventfd_read(self._over)
-            result: _T = self._result.unwrap()
-            return result
+            return self._result.unwrap()
         finally:
-            self._busy = False
+            self.busy = False
             self._turn.unpark()
 
     def work(self) -> None:

@@ -40,6 +40,9 @@ class Probe:
             assert (receipt.transport_id, receipt.frame_seq) in self._ledger.durable
             self.got.append(receipt.frame_seq)
 
+    def notice(self) -> None:
+        """Nobody waits here."""
+
 
 class Bench:
     """A committer over a scripted ledger, and lanes with probes at both ends."""

@@ -79,6 +79,7 @@ async def test_long_line_travels_in_bounded_packets(size: int) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(outlet.run)
             outlet.forward([receipt(1, b"x" * size), receipt(2, b"y")])
+            outlet.notice()
             packets, got = handshake.PacketReader(), b""
             while not got.endswith(b"y\n"):
                 for kind, payload in packets.feed(await source.receive_some()):
@@ -95,6 +96,7 @@ async def test_through_counts_whole_lines_alone() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(outlet.run)
             outlet.forward([receipt(1, b"x"), receipt(2, b"z" * (4 << 20))])
+            outlet.notice()
             await wait_all_tasks_blocked()
             assert outlet.through <= 1
             await read(source, 2 + (4 << 20) + 1)
@@ -110,6 +112,7 @@ async def test_budget_stops_the_reader_until_lines_are_written() -> None:
             outlet.budget.take(5)
             assert outlet.budget.full == (seq == 2)
         outlet.forward([receipt(1, b"first"), receipt(2, b"again")])
+        outlet.notice()
         assert not outlet.budget.full
         await source.receive_some()
 
@@ -120,10 +123,12 @@ async def test_budget_is_free_when_the_peer_is_gone() -> None:
         source.close()
         outlet.budget.take(4)
         outlet.forward([receipt(1, b"gone")])
+        outlet.notice()
         assert outlet.lost.is_set()
         assert not outlet.budget.full
         outlet.budget.take(4)
         outlet.forward([receipt(2, b"gone")])
+        outlet.notice()
         assert (outlet.through, outlet.idle, outlet.budget.full) == (0, True, False)
 
 

@@ -88,7 +88,7 @@ def note(path: str) -> None:
     os.umask(umask)
     given = {
         "argv": sys.argv[:1] + sys.argv[2:],
-        "cwd": os.getcwd(),  # noqa: PTH109
+        "cwd": str(Path.cwd()),
         "env": dict(os.environ),
         "descriptors": sorted(int(name) for name in os.listdir("/proc/self/fd"))[:-1],  # noqa: PTH208  # the last is the listing's
         "umask": umask,
