@@ -25,7 +25,7 @@ from acp_ledger.store import files
 from acp_ledger.store.faults import MEND_FULL, MEND_LOCKED, MEND_POSTGRES, CommitHeld, driver_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
     from sqlalchemy import Connection, Engine
@@ -81,9 +81,18 @@ class Writer:
         """Begin a transaction that writes; on SQLite the lock is taken here."""
         self.driver.execute("BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN")
 
-    def insert(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run one statement once per row."""
-        self.driver.cursor().executemany(statement, rows)
+    def write(self, statements: Iterable[tuple[str, Sequence[Sequence[Any]]]]) -> None:
+        """Begin a transaction, and run each statement once per row; on Postgres in one round trip where that fits."""
+        if self.is_sqlite:
+            self._write(statements)
+            return
+        with self.driver.pipeline():
+            self._write(statements)
+
+    def _write(self, statements: Iterable[tuple[str, Sequence[Sequence[Any]]]]) -> None:
+        self.begin()
+        for statement, rows in statements:
+            self.driver.cursor().executemany(statement, rows)
 
     def commit(self) -> None:
         """Commit; returns only when the database said that it did."""

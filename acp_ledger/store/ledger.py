@@ -203,9 +203,7 @@ class Ledger:
 
     def _write(self, writer: Writer, prepared: Prepared) -> None:
         try:
-            writer.begin()
-            for table, rows in prepared.rows.items():
-                writer.insert(self._statements[table], rows)
+            writer.write((self._statements[table], rows) for table, rows in prepared.rows.items())
         except Exception as error:
             raise self._fail(writer, error, "before") from error
         self._finish(writer, prepared)
