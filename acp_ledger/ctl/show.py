@@ -298,7 +298,7 @@ def _write_raw(frame: answers.FrameBody | None, place: str, *, force: bool) -> N
             hint=f"ledgerctl show {place} --raw | less, or add --force",
         )
     sys.stdout.flush()
-    sys.stdout.buffer.write(frame.body)
+    sys.stdout.buffer.write(_bytes(frame.body))
     sys.stdout.buffer.flush()
 
 
@@ -312,8 +312,14 @@ def _frame_screen(frame: answers.FrameBody) -> Iterator[str]:
     if frame.body is None:
         yield f"no body: it is {frame.row['body_state']}"
         return
-    yield f"body as stored, {len(frame.body):,} bytes ({frame.row['body_state']})"
-    yield f"  {shorten(escape(frame.body.decode('utf-8', 'backslashreplace')), TEXT_SHOWN)}"
+    body = _bytes(frame.body)
+    yield f"body as stored, {len(body):,} bytes ({frame.row['body_state']})"
+    yield f"  {shorten(escape(body.decode('utf-8', 'backslashreplace')), TEXT_SHOWN)}"
+
+
+def _bytes(stored: object) -> bytes:
+    """Take a stored body; a column of bytes takes text on SQLite, from whoever tampers with it."""
+    return stored if isinstance(stored, bytes) else str(stored).encode("utf-8", "surrogateescape")
 
 
 def _show_event(connection: Connection, transport_id: int, frame_seq: int, options: Options) -> None:

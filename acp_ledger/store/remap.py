@@ -74,6 +74,10 @@ class Remapper:
         record = number.records[0]
         if self.stopped is None and erased:
             self._stop(number.frame_seq, "texts were erased from here on")
+        stored: object = record.body
+        if self.stopped is None and isinstance(stored, str):
+            # A column of bytes takes text on SQLite; its digest is a finding already.
+            self._stop(number.frame_seq, "its body is not stored as bytes")
         by_hand = self._is_by_hand(record.record)
         if self.stopped is None and by_hand:
             # What a line was to bring about at the next number had not been committed.

@@ -117,6 +117,17 @@ def test_finding_is_told_to_a_machine(cli: Cli, seeded_file: Path) -> None:
     assert found["findings"][0]["transport_id"] == 1796000000000001
 
 
+def test_body_stored_as_text_is_a_finding(cli: Cli, seeded_file: Path) -> None:
+    """On SQLite a tamperer can put text where bytes were; nothing fails over it, and it is found."""
+    tamper(seeded_file, "UPDATE frames SET body = CAST(body AS TEXT) WHERE kind = 'request'")
+    assert cli("verify", "-L", str(seeded_file)).exit_code == ExitCode.INTEGRITY
+    full = cli("verify", "--full", "-L", str(seeded_file))
+    assert full.exit_code == ExitCode.INTEGRITY
+    assert "its body is not stored as bytes" in full.stdout
+    assert "initialize" in cli("show", "1796000000000000:3", "-L", str(seeded_file)).stdout
+    assert "initialize" in cli("show", "1796000000000000:3", "--raw", "-L", str(seeded_file)).stdout
+
+
 def test_unknown_mapping_is_not_checked(cli: Cli, seeded_file: Path) -> None:
     """What could not be mapped again is listed as loudly as a finding, and is no plain success."""
     tamper(seeded_file, "UPDATE transports SET mapping_version = '99+future'")
