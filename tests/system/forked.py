@@ -38,7 +38,7 @@ for _word in iter(sys.stdin.readline, ""):
 
 
 class ForkedDaemon(InstalledDaemon):
-    """An `acp-ledgerd` to be killed and started many times. `mischief` is code that breaks it, for negative controls."""
+    """An `acp-ledgerd` to be killed and started often. `mischief` is code that breaks it, for negative controls."""
 
     def __init__(self, folder: Path, url: str | None = None, mischief: str = "") -> None:
         super().__init__(folder, url)

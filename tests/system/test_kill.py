@@ -193,7 +193,7 @@ def what_is_left(daemon: InstalledDaemon) -> dict[str, Any]:
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 def test_received_is_a_prefix_of_committed(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """A hundred kills: nothing was received that is not recorded, no answer without its decision, and verify is clean."""
+    """A hundred kills: all that was received is recorded, every answer has its decision, and verify is clean."""
     urls = [None] * WORKERS
     if engine == "postgres":
         cluster = request.getfixturevalue("cluster")

@@ -97,7 +97,7 @@ def test_sdk_peers_notice_nothing(
 def test_acpx_notices_nothing(
     daemon: InstalledDaemon, installed: Peers, tmp_path: Path, flag: str, effect: str
 ) -> None:
-    """acpx ends with the same status and the same words with a ledger, whether it allows or denies."""
+    """The client acpx ends with the same status and the same words with a ledger, whether it allows or denies."""
 
     def run(agent: list[str], name: str) -> Outcome:
         home = tmp_path / name
