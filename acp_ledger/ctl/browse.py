@@ -254,17 +254,7 @@ def decisions(**typed: Any) -> int:
     """List permission questions and their answers: one row of `audit_decisions` each."""
     from acp_ledger.store import answers, queries
 
-    narrow = (
-        "asked_at",
-        "tool_call_id",
-        "tool_kind",
-        "detail",
-        "outcome",
-        "option_kind",
-        "effect",
-        "decided_by",
-        "waited_ms",
-    )
+    narrow = ("asked_at", "tool_call_id", "detail", "outcome", "option_kind", "decided_by", "waited_ms")
     return _run("decisions", answers.Decision, queries.decisions, narrow, typed, _open_questions)
 
 
