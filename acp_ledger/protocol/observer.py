@@ -16,7 +16,7 @@ from acp_ledger.protocol.draft import ANOMALY_CLASSES as FOLLOWED_CLASSES
 from acp_ledger.protocol.draft import Draft, Given
 from acp_ledger.protocol.endings import happened
 from acp_ledger.protocol.envelope import ANOMALY_CLASSES as LINE_CLASSES
-from acp_ledger.protocol.envelope import DEFAULT_PARSE_BYTES, Envelope, id_key, identity, parse, text_of
+from acp_ledger.protocol.envelope import DEFAULT_PARSE_BYTES, Envelope, id_key, identity, parse, projection, text_of
 from acp_ledger.protocol.exchange import ANOMALY_OF_ASKED, ANOMALY_OF_VERDICT, Asked, Match, Request
 from acp_ledger.protocol.records import (
     TO_CLIENT,
@@ -187,7 +187,9 @@ class Observer:
         `negotiated` is not given: it comes by itself behind the line that settles the revision.
         """
         draft = self._draft(at)
-        event = Event(draft.seq, draft.revision, kind, at, **fields)
+        # Words of the system (a file's name, an agent's stderr) may hold what no database takes.
+        told = {name: projection(value)[0] if isinstance(value, str) else value for name, value in fields.items()}
+        event = Event(draft.seq, draft.revision, kind, at, **told)
         happened(self._connection, draft, event)
         draft.given(marks)
         return (Entry(event, tuple(draft.rows), None),)

@@ -520,6 +520,14 @@ class TestOtherRows:
         wire.event("gap", marks=(gap,))
         assert wire.rows(Gap) == [gap._replace(frame_seq=7, protocol_revision="acp/v1")]
 
+    def test_words_no_database_takes_are_replaced_in_an_event(self) -> None:
+        """A file's name or a stderr in bytes that are no text does not stop the record of how an agent ended."""
+        wire = Wire()
+        wire.event("exited", status=1, stderr_tail="caf\udce9\0")
+        exited = records(wire)[-1]
+        assert isinstance(exited, Event)
+        assert exited.stderr_tail == "caf\ufffd\ufffd"
+
     def test_clock_step_is_an_anomaly(self) -> None:
         """A jump of the clock is something an auditor must know."""
         wire = Wire()
