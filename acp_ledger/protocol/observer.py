@@ -188,7 +188,9 @@ class Observer:
         """
         draft = self._draft(at)
         # Words of the system (a file's name, an agent's stderr) may hold what no database takes.
-        told = {name: projection(value)[0] if isinstance(value, str) else value for name, value in fields.items()}
+        told: dict[str, Any] = {
+            name: projection(value)[0] if isinstance(value, str) else value for name, value in fields.items()
+        }
         event = Event(draft.seq, draft.revision, kind, at, **told)
         happened(self._connection, draft, event)
         draft.given(marks)
