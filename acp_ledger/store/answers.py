@@ -121,7 +121,7 @@ class Coverage(NamedTuple):
     direction: str
     word: str
     recorded_as: str
-    count: int
+    count: int  # type: ignore[assignment]  # the column is called so
     first_frame_seq: int
     last_frame_seq: int
     replayed: int
@@ -220,7 +220,7 @@ class Gap(NamedTuple):
     cause: str
     from_at: int
     to_at: int
-    count: int | None
+    count: int | None  # type: ignore[assignment]  # the column is called so
     digest: str | None
     protocol_revision: str
 
