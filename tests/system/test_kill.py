@@ -51,13 +51,14 @@ def wire(message: dict[str, Any]) -> bytes:
 
 
 class Conversation:
-    """A client that answers every question at once, and both sides' memory of what they received."""
+    """A client that answers so many questions, each at once, and both sides' memory of what they received."""
 
-    def __init__(self, daemon: InstalledDaemon, label: str) -> None:
+    def __init__(self, daemon: InstalledDaemon, label: str, questions: int = 10**9) -> None:
         self.label = label
         self.heard_by_agent = daemon.folder / f"heard-{label}"
         self.received = bytearray()
         self.busy = threading.Event()
+        self._left = questions
         agent = [sys.executable, "-S", "-E", str(HERE / "scripted_agent.py"), "flood", str(self.heard_by_agent)]
         command = daemon.runner(agent)
         command[1:1] = ["--label", f"round={label}"]
@@ -90,13 +91,16 @@ class Conversation:
             self.busy.set()
             chosen = {"outcome": "selected", "optionId": "no"}
             self._say(wire({"id": message["id"], "result": {"outcome": chosen}}))
+            self._left -= 1
+            if self._left == 0 and self.runner.stdin is not None:
+                self.runner.stdin.close()
 
     @property
     def _out(self) -> int:
         return self.runner.stdout.fileno() if self.runner.stdout is not None else -1
 
     def _say(self, line: bytes) -> None:
-        if self.runner.stdin is not None:
+        if self.runner.stdin is not None and not self.runner.stdin.closed:
             self.runner.stdin.write(line)
 
     def end(self) -> None:

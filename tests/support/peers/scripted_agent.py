@@ -15,7 +15,10 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BURST = 12
 SESSION = "flood"
@@ -103,4 +106,5 @@ def pour(said: str, heard: str) -> None:
 
 
 if __name__ == "__main__":
-    {"flood": flood, "echo": echo, "pour": pour}[sys.argv[1]](*sys.argv[2:])
+    play: dict[str, Callable[..., None]] = {"flood": flood, "echo": echo, "pour": pour}
+    play[sys.argv[1]](*sys.argv[2:])
