@@ -1,0 +1,1 @@
+"""A durable, verifiable record of Agent Client Protocol sessions."""
