@@ -18,13 +18,11 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS: Final = 10.0
 _CHUNK: Final = 65_536
-_START: Final = "start it: systemctl --user start acp-ledger, or: acp-ledgerd &"
+_START: Final = "the next acp-ledger-run starts one by itself; to start it by hand: acp-ledgerd &"
 
 
 def socket_path(options: Options) -> str:
     """Give the socket of the daemon that the options mean: the settings' one, else the default."""
-    if options.config is None:
-        return paths.chosen_socket(os.environ, os.getuid())[0]
     from acp_ledger.ctl.reading import settings_of
 
     named = settings_of(options).socket.path

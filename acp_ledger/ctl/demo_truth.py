@@ -80,7 +80,7 @@ _FRAMES: Final = Truth(
     (
         _frame(1, "-> request initialize 0 - observed"),
         _frame(2, "<- response initialize 0 - observed"),
-        _frame(3, "-> request session/new 1 - not_recorded"),
+        _frame(3, "-> request session/new 1 - observed"),
         _frame(4, "<- response session/new 1 - observed"),
         _frame(5, "-> request session/prompt 2 - observed", turn=1),
         _frame(6, "<- notification session/update - plan not_recorded", turn=1),
@@ -200,7 +200,7 @@ _COVERAGE: Final = Truth(
     (
         (1, 1, None, IN, "initialize", "step", 1, 0, RAW),
         (2, 2, None, OUT, "initialize", "step", 1, 0, RAW),
-        (3, 3, None, IN, "session/new", "frame only", 1, 0, V1),
+        (3, 3, None, IN, "session/new", "step", 1, 0, V1),
         (4, 4, 1, OUT, "session/new", "step", 1, 0, V1),
         (5, 21, 1, IN, "session/prompt", "step", 3, 0, V1),
         (6, 6, 1, OUT, "plan", "frame only", 1, 0, V1),
@@ -219,7 +219,6 @@ _TIMELINE: Final = Truth(
     "audit_timeline",
     ("frame_seq", "acp_session_id", "turn_id", "step", "call", "word", "detail", "protocol_revision"),
     (
-        (3, None, None, "not_recorded", None, "session/new", None, V1),
         (5, S, 1, "prompted", None, "request", None, V1),
         (6, S, 1, "not_recorded", None, "plan", None, V1),
         (7, S, 1, "not_recorded", None, "agent_message_chunk", None, V1),

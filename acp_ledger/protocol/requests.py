@@ -125,6 +125,7 @@ def _initialize(_connection: Connection, draft: Draft, arrival: Arrival) -> Subj
 
 
 def _opening(connection: Connection, draft: Draft, arrival: Arrival) -> Subject:
+    draft.observed = True
     cwd, lossy = shown(text_of(arrival.params, "cwd", draft.wrong))
     replaying = False
     if arrival.method == "session/load" and arrival.session is not None and arrival.forwarded:
