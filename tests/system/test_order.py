@@ -16,7 +16,7 @@ from tests.support.conversation import answer, question
 from tests.system.echo import echo
 from tests.system.forked import ForkedDaemon
 from tests.system.installed import daemon_at
-from tests.system.test_kill import LATE, Conversation
+from tests.system.test_kill import Conversation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,9 +82,16 @@ def test_agent_hears_no_answer_while_the_ledger_is_locked(tmp_path: Path) -> Non
         assert decided == [("yes", "allow_once", "allow", "client")]
 
 
-def test_late_commit_is_heard(tmp_path: Path) -> None:
-    """The negative control: a daemon that commits too late passes the answer on although the ledger is locked."""
-    daemon = ForkedDaemon(tmp_path / "daemon", mischief=LATE)
+FORGETFUL = """
+from acp_ledger.store.ledger import Ledger
+Ledger.commit = lambda self, batch: None
+"""
+"""A daemon that says it committed and did not."""
+
+
+def test_forgetful_daemon_is_noticed(tmp_path: Path) -> None:
+    """The negative control: a daemon that does not wait for the ledger passes the answer on although it is locked."""
+    daemon = ForkedDaemon(tmp_path / "daemon", mischief=FORGETFUL)
     daemon.start()
     try:
         with echo(daemon, tmp_path) as client:

@@ -1,4 +1,4 @@
-"""Recordings of real agents and clients, played through the installed relay: the same bytes, and the rows a count gives.
+"""Recordings of agents and clients through the installed relay: the same bytes, and the rows that a count gives.
 
 The expected rows are counted here from the recorded lines with nothing but a JSON parser: no code of the product has a
 part in it.
@@ -121,7 +121,7 @@ class Count:
                 continue
             ids.remove(json.dumps(message["id"]))
             outcome = (message.get("result") or {}).get("outcome") or {}
-            word = "error" if "error" in message else outcome.get("outcome")
+            word = "error" if "error" in message else outcome["outcome"]
             found[word, outcome.get("optionId")] += 1
         return found
 
