@@ -83,8 +83,15 @@ def test_module_and_its_functions_are_short(path: Path) -> None:
 
 def test_streams_alone_send_to_peers() -> None:
     """Nothing else writes to an editor or an agent, so nothing else can forward what is not committed."""
-    senders = {name for name in _callers("send_all", "sendall", "send_some") if name.startswith("daemon/")}
-    assert senders <= {"daemon/streams.py"}
+    writers = {name for name in _callers("send_all", "sendall", "send_some", "sendmsg") if name.startswith("daemon/")}
+    for path in MODULES:
+        if path.parent.name == "daemon" and any(_writes_to_a_descriptor(node) for node in _nodes(path)):
+            writers.add(_name(path))
+    assert writers == {"daemon/streams.py"}
+
+
+def _writes_to_a_descriptor(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in {"os.write", "os.writev", "os.sendfile"}
 
 
 def test_committer_alone_makes_receipts() -> None:
