@@ -105,12 +105,12 @@ class Committer:
         self._ledger = ledger
         self._writer = writer
         self._begun: list[Share] = []
+        self._begun_at = 0.0
         self._lanes: list[Lane] = []
         self._next_lane = 0
         self._owed: deque[Closing] = deque()
         self._paid = trio.lowlevel.ParkingLot()
-        self._work = trio.lowlevel.ParkingLot()
-        self._idle = True
+        self._idle = False  # whether `run` waits, and nothing is begun
         self._pause = FIRST_PAUSE
         self._times: deque[float] = deque(maxlen=1024)
         self._commits = 0
@@ -125,7 +125,7 @@ class Committer:
             while True:
                 if self._begun:
                     begun, self._begun = self._begun, []
-                    await self._write(begun, self._writer.finish)
+                    await self._write(begun, self._collect)
                 elif shares := self._take():
                     await self._write(shares)
                 elif self.health.trying:
@@ -134,7 +134,7 @@ class Committer:
                     await self._write_closing(self._owed[0])
                 else:
                     self._idle = True
-                    await self._work.park()
+                    await self._writer.signal()
 
     def lane(self, transport_id: int, outboxes: dict[Direction, lanes.Outbox]) -> Lane:
         """Make the queue of a transport that `open` opened."""
@@ -197,14 +197,15 @@ class Committer:
         if self.health.degraded or (self.health.held and lane.cancelling):
             lane.fail(self.health.failure())
         elif self._idle and not self._writer.busy and not self.health.trying:
-            self._wake()
             self._begin()
         else:
             self._wake()
 
     def _begin(self) -> None:
-        """Begin to commit in the very step in which a line was read; the task that wakes up waits for the end of it."""
+        """Begin to commit in the very step in which a line was read; the end of it wakes the task that runs here."""
+        self._idle = False
         self._begun = self._take()
+        self._begun_at = perf_counter()
         self.health.attempt()
         self._writer.begin(partial(self._commit, self._begun))
 
@@ -217,7 +218,7 @@ class Committer:
     def _wake(self) -> None:
         if self._idle:
             self._idle = False
-            self._work.unpark_all()
+            self._writer.wake()
 
     def _ready(self) -> list[Lane]:
         """The lanes with something in them, another one first each time."""
@@ -250,8 +251,8 @@ class Committer:
         _forward(shares)
 
     async def _write(self, shares: list[Share], call: Callable[[], Awaitable[object]] | None = None) -> None:
-        """Commit these; `call` waits for a commit of them that was begun."""
-        started = perf_counter()
+        """Commit these; `call` gives what became of a commit of them that was begun."""
+        started = perf_counter() if call is None else self._begun_at
         try:
             committed = await self._attempt(call or partial(self._writer.call, self._commit, shares))
         except CommitUnknown as fault:
@@ -266,6 +267,9 @@ class Committer:
             self._times.append(perf_counter() - started)
             self._commits += 1
             self._take_off(shares)
+
+    async def _collect(self) -> None:
+        self._writer.collect()
 
     async def _attempt(self, call: Callable[[], Awaitable[object]]) -> bool:
         """Try once; False, after a pause, when the ledger cannot now. A refusal and an unknown outcome are raised."""

@@ -29,10 +29,11 @@ class Writer:
     """Runs calls in its thread. Make one with `writer_thread`."""
 
     def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
-        self._over = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._result: outcome.Outcome[Any] = outcome.Value(None)
         self.busy = False
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], int] | None] = queue.SimpleQueue()
+        self._over = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # of a call somebody waits for
+        self._signal = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # of one that was begun, or a wake-up
+        self._result: outcome.Outcome[Any] = outcome.Value(None)
         self._turn = trio.lowlevel.ParkingLot()
 
     async def call(self, job: Callable[[*_Ts], _T], *args: *_Ts) -> _T:
@@ -42,39 +43,55 @@ class Writer:
         """
         while self.busy:
             await self._turn.park()
-        self.begin(lambda: job(*args))
-        result: _T = await self.finish()
+        self.busy = True
+        self._calls.put((lambda: job(*args), self._over))
+        with trio.CancelScope(shield=True):
+            await _read(self._over)
+        result: _T = self.collect()
         return result
 
     def begin(self, call: Callable[[], Any]) -> None:
-        """Begin a call where none is in flight, without waiting; `finish` must be awaited for it."""
-        self.busy = True
-        self._calls.put(call)
+        """Begin a call where none is in flight, without waiting; whoever waits for `signal` collects its result.
 
-    async def finish(self) -> Any:
-        """Wait until the call that was begun is over; gives or raises what it did."""
-        try:
-            with trio.CancelScope(shield=True):
-                await trio.lowlevel.wait_readable(self._over)
-            os.eventfd_read(self._over)
-            return self._result.unwrap()
-        finally:
-            self.busy = False
-            self._turn.unpark()
+        Nobody is woken for it: the writer's thread gets the interpreter as soon as Trio's has nothing more to do.
+        """
+        self.busy = True
+        self._calls.put((call, self._signal))
+
+    def collect(self) -> Any:
+        """Give or raise what the last call did, once it is over."""
+        self.busy = False
+        self._turn.unpark()
+        return self._result.unwrap()
+
+    async def signal(self) -> None:
+        """Wait until the call that was begun is over, or until somebody called `wake`; for one task alone."""
+        await _read(self._signal)
+
+    def wake(self) -> None:
+        """Let whoever waits for `signal` look around."""
+        os.eventfd_write(self._signal, 1)
 
     def work(self) -> None:
         """The thread: call what is asked for, until it is told that there is nothing more."""
-        while (call := self._calls.get()) is not None:
+        while (asked := self._calls.get()) is not None:
+            call, over = asked
             self._result = outcome.capture(call)
-            os.eventfd_write(self._over, 1)
+            os.eventfd_write(over, 1)
 
     def stop(self) -> None:
         """Let the thread end, once the call it is in is over."""
         self._calls.put(None)
 
     def close(self) -> None:
-        """Give the eventfd back, when the thread has ended."""
+        """Give the eventfds back, when the thread has ended."""
         os.close(self._over)
+        os.close(self._signal)
+
+
+async def _read(eventfd: int) -> None:
+    await trio.lowlevel.wait_readable(eventfd)
+    os.eventfd_read(eventfd)
 
 
 @contextmanager
