@@ -10,7 +10,7 @@ import sqlite3
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import select, type_coerce
+from sqlalchemy import bindparam, func, select, type_coerce
 from sqlalchemy.types import NullType
 
 from acp_ledger.protocol.records import TABLE_OF, Derived, Event, Frame
@@ -58,11 +58,25 @@ def _columns(table: Table, names: tuple[str, ...]) -> list[ColumnElement[Any]]:
     return [type_coerce(table.c[name.rstrip("_")], NullType()) for name in names]
 
 
-_FRAME: Final = _columns(tables.frames, Frame._fields)
-_FRAME_DIGESTS: Final = _columns(tables.frames, (*Sealed._fields, "body"))
-_EVENT: Final = _columns(tables.transport_events, Event._fields)
-_EVENT_DIGESTS: Final = _columns(tables.transport_events, ("facts", "private", "private_salt", "chain"))
-_DERIVED_COLUMNS: Final = tuple((kind, table, _columns(table, kind._fields)) for kind, table in _DERIVED)
+def _between(table: Table, columns: list[ColumnElement[Any]]) -> Select[Any]:
+    """The rows of a chunk. Made once: making it takes longer than running it."""
+    here = table.c.transport_id == bindparam("transport_id")
+    query = select(*columns).where(here, table.c.frame_seq.between(bindparam("first"), bindparam("last")))
+    return query.order_by(*table.primary_key.columns)
+
+
+_FRAMES: Final = _between(tables.frames, _columns(tables.frames, (*Frame._fields, *Sealed._fields, "body")))
+_EVENTS: Final = _between(
+    tables.transport_events,
+    _columns(tables.transport_events, (*Event._fields, "facts", "private", "private_salt", "chain")),
+)
+_ROWS: Final = tuple((kind, _between(table, _columns(table, kind._fields))) for kind, table in _DERIVED)
+_SIZES: Final = (
+    select(tables.frames.c.frame_seq, func.coalesce(func.length(tables.frames.c.body), 0))
+    .where(tables.frames.c.transport_id == bindparam("transport_id"), tables.frames.c.frame_seq >= bindparam("first"))
+    .order_by(tables.frames.c.frame_seq)
+    .limit(bindparam("limit"))
+)
 
 
 def walk(connection: Connection, transport_id: int) -> Iterator[Numbered]:
@@ -75,12 +89,10 @@ def walk(connection: Connection, transport_id: int) -> Iterator[Numbered]:
 
 
 def _end_of_chunk(connection: Connection, transport_id: int, first: int) -> int:
-    table = tables.frames
-    query = select(table.c.frame_seq, table.c.byte_count).where(table.c.transport_id == transport_id)
-    query = query.where(table.c.frame_seq >= first).order_by(table.c.frame_seq).limit(CHUNK_NUMBERS)
     size, count, last = 0, 0, LAST
-    for frame_seq, byte_count in connection.execute(query):
-        size += byte_count
+    wanted = {"transport_id": transport_id, "first": first, "limit": CHUNK_NUMBERS}
+    for frame_seq, length in connection.execute(_SIZES, wanted):
+        size += length
         if count and size > CHUNK_BYTES:
             return last
         count, last = count + 1, frame_seq
@@ -90,47 +102,41 @@ def _end_of_chunk(connection: Connection, transport_id: int, first: int) -> int:
 def _chunk(connection: Connection, transport_id: int, first: int, last: int) -> Iterator[Numbered]:
     records: defaultdict[int, list[Record]] = defaultdict(list)
     rows: defaultdict[int, list[Derived]] = defaultdict(list)
-    for record in _records(connection, transport_id, first, last):
+    chunk = {"transport_id": transport_id, "first": first, "last": last}
+    for record in _records(connection, chunk):
         records[record.record.frame_seq].append(record)
-    for kind, table, columns in _DERIVED_COLUMNS:
+    for kind, query in _ROWS:
         make = kind._make
-        for values in _read(connection, _between(table, columns, transport_id, first, last)):
+        for values in _read(connection, query, chunk):
             rows[values[0]].append(make(values))
     for number in sorted(records.keys() | rows.keys()):
         yield Numbered(number, tuple(records.pop(number, ())), tuple(rows.pop(number, ())))
 
 
-def _records(connection: Connection, transport_id: int, first: int, last: int) -> Iterator[Record]:
-    split = len(_FRAME)
-    query = _between(tables.frames, [*_FRAME, *_FRAME_DIGESTS], transport_id, first, last)
-    for values in _read(connection, query):
+def _records(connection: Connection, chunk: dict[str, int]) -> Iterator[Record]:
+    split = len(Frame._fields)
+    for values in _read(connection, _FRAMES, chunk):
         yield Record(Frame._make(values[:split]), Sealed._make(values[split:-1]), values[-1])
-    split = len(_EVENT)
-    query = _between(tables.transport_events, [*_EVENT, *_EVENT_DIGESTS], transport_id, first, last)
-    for values in _read(connection, query):
+    split = len(Event._fields)
+    for values in _read(connection, _EVENTS, chunk):
         yield Record(Event._make(values[:split]), Sealed._make((ZERO, *values[split:], None)), None)
 
 
-def _between(table: Table, columns: list[ColumnElement[Any]], transport_id: int, first: int, last: int) -> Select[Any]:
-    query = select(*columns).where(table.c.transport_id == transport_id, table.c.frame_seq.between(first, last))
-    return query.order_by(*table.primary_key.columns)
-
-
-def _read(connection: Connection, query: Select[Any]) -> list[tuple[Any, ...]]:
+def _read(connection: Connection, query: Select[Any], chunk: dict[str, int]) -> list[tuple[Any, ...]]:
     """Rows of a chunk. Text that is no UTF-8 was never written by us: it is read all the same, to be reported."""
     try:
-        return _fetched(connection, query)
+        return _fetched(connection, query, chunk)
     except sqlite3.OperationalError as error:
         driver: Any = connection.connection.driver_connection
         if "decode" not in str(error):
             raise
         driver.text_factory = _undecodable
-        return _fetched(connection, query)
+        return _fetched(connection, query, chunk)
 
 
-def _fetched(connection: Connection, query: Select[Any]) -> list[tuple[Any, ...]]:
+def _fetched(connection: Connection, query: Select[Any], chunk: dict[str, int]) -> list[tuple[Any, ...]]:
     """The driver's own tuples: columns have no type here, so a result object per row would do nothing but cost time."""
-    with connection.execute(query) as result:
+    with connection.execute(query, chunk) as result:
         return list(result.cursor.fetchall())
 
 
