@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from acp_ledger.daemon.streams import Descriptor
     from acp_ledger.protocol.framing import Line
 
-WAITING_LINES: Final = 2048
+WAITING_LINES: Final = 4096
 WAITING_BYTES: Final = 8 << 20
 """What one direction may hold between reading and having written; one longer line passes alone."""
 

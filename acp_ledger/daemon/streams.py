@@ -119,12 +119,14 @@ class Budget:
     """How much of one direction may wait, in lines and bytes, between reading it and having written it on.
 
     A line is always admitted while there is room, however long it is: so one that is larger than the budget passes
-    alone.
+    alone. Once it is full its reader waits until half of it is free: reading and committing share one interpreter,
+    and are both faster when they take turns than when they quarrel over every line.
     """
 
     def __init__(self, lines: int, size: int) -> None:
         self._lines = lines
         self._bytes = size
+        self._half = (lines // 2, size // 2)
         self._waiting = trio.lowlevel.ParkingLot()
 
     def take(self, size: int) -> None:
@@ -136,7 +138,7 @@ class Budget:
         """Count lines that were written on, or will never be."""
         self._lines += lines
         self._bytes += size
-        if not self.full:
+        if self._lines > self._half[0] and self._bytes > self._half[1]:
             self._waiting.unpark_all()
 
     @property
