@@ -122,15 +122,21 @@ class Client:
         self._stdin.flush()
 
     def _finish(self) -> None:
-        while b'"result"' not in self._stdout.readline():
+        while b'"result"' not in self._line():
             pass
+
+    def _line(self) -> bytes:
+        line = self._stdout.readline()
+        if not line:
+            raise RuntimeError("the session ended in the middle of the benchmark")
+        return line
 
     def order(self, what: str, count: int) -> Iterator[tuple[int, bytes]]:
         """Send one prompt and yield each update with the monotonic nanosecond at which it came."""
         prompt = [{"type": "text", "text": f"{what} {count}"}]
         self._request("session/prompt", {"sessionId": SESSION, "prompt": prompt})
         for _ in range(count):
-            line = self._stdout.readline()
+            line = self._line()
             yield time.monotonic_ns(), line
         self._finish()
 
