@@ -182,6 +182,11 @@ TAMPERINGS: list[tuple[str, list[str], list[tuple[Found, int | None]]]] = [
         [(Found.GENESIS_MISMATCH, None)],
     ),
     (
+        "a row of another ledger slipped in",
+        ["INSERT INTO ledger SELECT 1, 'acp/none', :bytes, created_at, schema_revision, compat, 'x' FROM ledger"],
+        [(Found.LEDGER_ROWS_DIFFER, None)],
+    ),
+    (
         "a salt left where none was",
         ["UPDATE frames SET private_salt = :bytes WHERE frame_seq = 14"],
         [(Found.FACTS_MISMATCH, 14)],
@@ -443,8 +448,16 @@ def test_findings_are_counted_past_the_kept(recorded_url: str, monkeypatch: pyte
     assert (len(report.findings), report.found > 2) == (2, True)
 
 
-def test_verifying_reads_one_snapshot(ledger_url: str) -> None:
+def test_body_that_was_never_stored_is_found(ledger_url: str) -> None:
+    """A line that is said to be stored exactly and has no body is found, even where it was sealed like that."""
+    record(ledger_url, forged(whole(), 14, lambda entry: entry._replace(body=None)))
+    assert found(checked(ledger_url)) == [(Found.BODY_MISMATCH, 14)]
+
+
+def test_verifying_reads_one_snapshot(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is committed while the verifier runs is not seen half: it walks the ledger as it was when it began."""
+    monkeypatch.setattr("acp_ledger.store.verify._BETWEEN_REPORTS", 1)
+    monkeypatch.setattr("acp_ledger.store.numbers.CHUNK_NUMBERS", 3)
     with writer(ledger_url) as ledger:
         number = transport(ledger)
         entries = whole()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 LINES = 10_000
 HUGE = 20
 """Lines of hundreds of kilobytes among them."""
