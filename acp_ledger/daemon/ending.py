@@ -136,6 +136,7 @@ async def _after_editor(relay: Relay, agent: Agent) -> None:
         await relay.ended[TO_CLIENT].wait()
     if time.cancelled_caught:
         relay.editor_reading.cancel()
+        relay.to_client.exit(0)  # the agent's own status is not known yet
         relay.to_client.close()
     await relay.end_agent(0)
     await _read_to_the_end(relay)
