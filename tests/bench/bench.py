@@ -8,6 +8,7 @@ Nothing here asserts a time: a shared machine would make such a test lie. Run it
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import resource
@@ -29,7 +30,8 @@ BURST = 10_000
 LONG_RUN = 200_000
 IDLE_LINES = 400
 WARM_UP = 40
-PAUSE_SECONDS = 0.005
+PAUSE_SECONDS = 0.01
+READ_BYTES = 1 << 16
 TEXT = "the quick brown fox jumps over the lazy dog, " * 3
 
 
@@ -94,9 +96,9 @@ def _perform(order: str, out: IO[bytes]) -> None:
             out.flush()
         return
     make = chunk if what == "chunks" else step
-    first = time.monotonic_ns()
-    for number in range(int(count)):
-        out.write(make(number, first))
+    # Made before the clock starts: what the peers do themselves is no cost of the ledger's.
+    rest = b"".join(make(number, 0) for number in range(1, int(count)))
+    out.write(make(0, time.monotonic_ns()) + rest)
     out.flush()
 
 
@@ -108,7 +110,7 @@ class Client:
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
-        assert process.stdout is not None
+        assert isinstance(process.stdout, io.BufferedReader)
         self._stdin, self._stdout, self._next = process.stdin, process.stdout, 0
         self._request("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
         self._finish()
@@ -131,14 +133,35 @@ class Client:
             raise RuntimeError("the session ended in the middle of the benchmark")
         return line
 
-    def order(self, what: str, count: int) -> Iterator[tuple[int, bytes]]:
-        """Send one prompt and yield each update with the monotonic nanosecond at which it came."""
+    def _prompt(self, what: str, count: int) -> None:
         prompt = [{"type": "text", "text": f"{what} {count}"}]
         self._request("session/prompt", {"sessionId": SESSION, "prompt": prompt})
+
+    def idle(self, count: int) -> Iterator[float]:
+        """Order idle lines and yield the seconds each was on its way; what is done meanwhile is done in its pause."""
+        self._prompt("idle", count)
         for _ in range(count):
             line = self._line()
-            yield time.monotonic_ns(), line
+            arrived = time.monotonic_ns()
+            yield (arrived - _stamp(line)) / 1e9
         self._finish()
+
+    def burst(self, what: str, count: int) -> float:
+        """Order a burst; the seconds from its first byte being written to the prompt's answer behind its last."""
+        self._prompt(what, count)
+        first = self._line()
+        missing = count
+        while missing:
+            data = self._stdout.read1(READ_BYTES)
+            if not data:
+                raise RuntimeError("the session ended in the middle of the benchmark")
+            missing -= data.count(b"\n")
+        return (time.monotonic_ns() - _stamp(first)) / 1e9
+
+
+def _stamp(line: bytes) -> int:
+    stamp: int = json.loads(line)["params"]["update"]["_meta"]["stamp"]
+    return stamp
 
 
 class Daemon(NamedTuple):
@@ -244,11 +267,13 @@ def idle(user: Client, bare: Bare) -> None:
     """Print what an idle line waits, beside a bare insert."""
     waits: list[float] = []
     limits: list[float] = []
-    for number, (arrived, line) in enumerate(user.order("idle", IDLE_LINES)):
+    for number, wait in enumerate(user.idle(IDLE_LINES)):
+        # The bare insert comes out of the same silence as the line did: half a pause after it.
+        select.select([], [], [], PAUSE_SECONDS / 2)
+        limit = bare.single()
         if number >= WARM_UP:
-            stamp = json.loads(line)["params"]["update"]["_meta"]["stamp"]
-            waits.append((arrived - stamp) / 1e9)
-            limits.append(bare.single())
+            waits.append(wait)
+            limits.append(limit)
     print(f"\nidle line, agent to client, {len(waits)} lines ({PAUSE_SECONDS * 1e3:.0f} ms apart)")
     print(f"  {'':28}{'p50':>10}{'p99':>10}")
     for name, figures in (("through the ledger", waits), ("one bare durable insert", limits)):
@@ -259,12 +284,7 @@ def idle(user: Client, bare: Bare) -> None:
 
 def burst(user: Client, bare: Bare, what: str) -> None:
     """Print the rate of a burst, beside a bare `executemany`."""
-    begun = arrived = 0
-    for number, (now, line) in enumerate(user.order(what, BURST)):
-        arrived = now
-        if number == 0:
-            begun = json.loads(line)["params"]["update"]["_meta"]["stamp"]
-    taken, limit = (arrived - begun) / 1e9, bare.many(BURST)
+    taken, limit = user.burst(what, BURST), bare.many(BURST)
     print(f"\nburst of {BURST:,} {what}, mapped and durable before they arrive")
     print(f"  {'through the ledger':28}{BURST / taken:>10,.0f} lines/s")
     print(f"  {'bare executemany, one commit':28}{BURST / limit:>10,.0f} rows/s")
@@ -275,10 +295,8 @@ def memory(user: Client, running: Daemon) -> None:
     print(f"\nmemory of the daemon over {LONG_RUN:,} updates")
     for done in range(0, LONG_RUN, LONG_RUN // 4):
         print(f"  after {done:>9,}: {running.memory_kib() / 1024:8.1f} MiB")
-        for _ in user.order("steps", LONG_RUN // 8):
-            pass
-        for _ in user.order("chunks", LONG_RUN // 8):
-            pass
+        user.burst("steps", LONG_RUN // 8)
+        user.burst("chunks", LONG_RUN // 8)
     print(f"  after {LONG_RUN:>9,}: {running.memory_kib() / 1024:8.1f} MiB")
 
 
@@ -316,8 +334,7 @@ def main() -> None:
     print(f"SQLite {sqlite3.sqlite_version}, WAL, synchronous=FULL; Python {python}; {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory(dir=options.folder) as name, daemon(Path(name)) as running:
         with client(running) as user:
-            for _ in user.order("chunks", 1000):
-                pass
+            user.burst("chunks", 1000)
             bare = Bare(running.ledger, Path(name))
             idle(user, bare)
             burst(user, bare, "chunks")
