@@ -52,7 +52,7 @@ MEANINGS: Final[dict[ExitCode, str]] = {
 }
 """The one table of exit codes; the documentation is made from it."""
 
-_URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):\S*@")
+_URL_PASSWORD = re.compile(r"(?<=://)([^\s/:]*):\S*@")
 _NAMED_PASSWORD = re.compile(r"(?i)\b((?:ssl)?password|passwd|pwd)(\s*=\s*)('[^']*'|[^\s&;,'\")]+)")
 
 

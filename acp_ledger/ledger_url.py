@@ -17,6 +17,7 @@ from acp_ledger.errors import without_secrets
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SQLITE: Final = "sqlite:///"
 _POSTGRES: Final = frozenset({"postgres", "postgresql", "postgresql+psycopg"})
+_PORT: Final = re.compile(r"(?:\[[^\]]*\]|[^:\[]*)(?::\d*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class LedgerUrl:
             raise ValueError("is no URL; write a file as sqlite:////absolute/path or sqlite:///~/path")
         name = scheme.group(1).lower()
         if name in _POSTGRES:
-            return cls("postgresql+psycopg://" + given[scheme.end() :])
+            return cls("postgresql+psycopg://" + _unmistakable(given[scheme.end() :]))
         if name in {"sqlite", "sqlite+pysqlite"}:
             return cls(_SQLITE + _file_of(given[scheme.end() :]))
         raise ValueError(f"a ledger is kept in sqlite or postgresql, not in {name}")
@@ -61,6 +62,24 @@ class LedgerUrl:
 
     def __repr__(self) -> str:
         return f"LedgerUrl({str(self)!r})"
+
+
+def _unmistakable(rest: str) -> str:
+    """What stands behind the scheme of a Postgres URL, when its parts can be told apart in one way only.
+
+    A password with a reserved character in it would be cut in two, and its rest be taken for the host, the port or the
+    database: words that a driver shows.
+    """
+    if any(character.isspace() or not character.isprintable() for character in rest):
+        raise ValueError("write a blank in a URL as %20; other blanks and control characters have no place in it")
+    user, at, place = rest.rpartition("@")
+    if "@" in user:
+        raise ValueError("write @ in a password as %40; one alone may stand in the URL, before the host")
+    if at and re.search(r"[/?#]", user):
+        raise ValueError("write / ? # and @ in a password, a user or an option as %2F %3F %23 and %40")
+    if _PORT.fullmatch(re.split(r"[/?#]", place, maxsplit=1)[0]) is None:
+        raise ValueError("the port must be a number; write user:password@ before the host, : in a password as %3A")
+    return rest
 
 
 def _file_of(rest: str) -> str:

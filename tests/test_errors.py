@@ -59,6 +59,8 @@ def test_error_shows_message_then_hint() -> None:
     ("given", "shown"),
     [
         ("postgresql://ann:CANARY@db/acp", "postgresql://ann:***@db/acp"),
+        ("postgresql://ann@corp:CANARY@db/acp", "postgresql://ann@corp:***@db/acp"),
+        ("postgresql://ann@db:5432/acp", "postgresql://ann@db:5432/acp"),
         ("postgresql://:CANARY@db/acp", "postgresql://:***@db/acp"),
         ("postgresql://ann:CAN@ARY/CANARY:CANARY@db/acp", "postgresql://ann:***@db/acp"),
         (

@@ -229,6 +229,42 @@ def test_ledger_address_that_is_none_of_ours_is_refused(given: str) -> None:
     assert problem.startswith("a flag: database.url: ")
 
 
+@pytest.mark.parametrize(
+    ("secret", "told"),
+    [
+        ("CANARY@CANARY", "write @ in a password as %40"),
+        ("CANARY@CAN/ARY", "write @ in a password as %40"),
+        ("CAN/ARY", "%2F"),
+        ("CAN?ARY", "%3F"),
+        ("CAN#ARY", "%23"),
+        ("CAN ARY", "%20"),
+        ("CAN\x00ARY", "control characters"),
+    ],
+)
+def test_password_with_a_reserved_character_is_refused_unseen(secret: str, told: str) -> None:
+    """What would be cut in two, and its rest be shown as a host or a port, is refused with the way to write it."""
+    with pytest.raises(ValueError, match=told) as caught:
+        LedgerUrl.parse(f"postgresql://ann:{secret}@db/acp")
+    assert "CAN" not in str(caught.value)
+
+
+def test_password_behind_no_at_sign_is_no_port() -> None:
+    """`user:password` without a host would be taken for a host and a port, and the driver would show both."""
+    with pytest.raises(ValueError, match="the port must be a number") as caught:
+        LedgerUrl.parse("postgresql://ann:CANARY/acp")
+    assert "CANARY" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given", ["ann:CAN%40A:RY%20@[::1]:5432/acp?host=/run/pg", "/acp?host=/run/pg", "db:5432", "%2Frun%2Fpg/acp"]
+)
+def test_unmistakable_address_is_taken(given: str) -> None:
+    """Escapes, IPv6, a socket's directory and options pass, and the password is masked wherever it is shown."""
+    url = LedgerUrl.parse(f"postgresql://{given}")
+    assert url.text == f"postgresql+psycopg://{given}"
+    assert "CAN" not in f"{url}{url!r}"
+
+
 def test_ledger_file_is_known_on_sqlite_alone() -> None:
     """The lock beside the file needs its path; Postgres has none."""
     assert str(LedgerUrl.parse("sqlite:////x/l.db?timeout=1").sqlite_file) == "/x/l.db"

@@ -67,7 +67,11 @@ def as_url(text: str) -> str:
     try:
         return LedgerUrl.parse(text if "://" in text else f"sqlite:///{text}").text
     except ValueError as error:
-        raise UsageError(f"-L {text}: {error}", hint="name a file, or write postgresql://user@host/database") from error
+        # Where a URL's parts cannot be told apart, any of them may be a password.
+        shown = text if "://" not in text or text.startswith("sqlite") else f"{text.partition('://')[0]}://…"
+        raise UsageError(
+            f"-L {shown}: {error}", hint="name a file, or write postgresql://user@host/database"
+        ) from error
 
 
 def _config_file(options: Options) -> Path | None:

@@ -293,3 +293,12 @@ def tamper(path: Path, statement: str) -> None:
             database.execute(f'DROP TRIGGER "{name}"')
         assert database.execute(statement).rowcount > 0
     database.close()
+
+
+@pytest.mark.parametrize("secret", ["CANARY@CANARY", "CAN ARY", "CANARY/x"])
+def test_password_is_not_shown_by_the_refusal_of_its_url(cli: Cli, secret: str) -> None:
+    """A URL that cannot be read is named by its scheme alone, for any part of it may be the password."""
+    result = cli("sessions", "-L", f"postgresql://me:{secret}@nohost.invalid/db")
+    assert result.exit_code == ExitCode.USAGE
+    assert "error: -L postgresql://…: write " in result.stderr
+    assert "CAN" not in result.stderr
