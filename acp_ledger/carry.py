@@ -38,6 +38,9 @@ _READ_BYTES = 64 << 10
 _LEAVE_SECONDS = 0.08
 _LEAVE_ROUNDS = 64
 
+_DEAF_MILLISECONDS = 5_000
+"""How long output waits for an editor that has ended its input and takes nothing."""
+
 
 class Carrier:
     """Carries until the daemon has said how the agent ended, or nobody hears what it says.
@@ -65,6 +68,7 @@ class Carrier:
         self._reads_stdin = True
         self._reads_socket = True
         self._writes_socket = True
+        self._editor_ended = False
         self._poll = select.poll()
         self._watched: dict[int, int] = {}
         self._wakeup, signalled = os.pipe()
@@ -76,7 +80,10 @@ class Carrier:
     def carry(self) -> None:
         """Carry until the end."""
         while not self.leaving and (self._reads_socket or self._output):
-            self._round(None)
+            # An editor that ended its input and takes no output either is gone, and must leave no runner behind.
+            deaf = self._editor_ended and bool(self._output)
+            if not self._round(_DEAF_MILLISECONDS if deaf else None):
+                self.leaving = True
         if self.leaving:
             self._hand_on_the_rest()
         self._reads_stdin = self._reads_socket = self._writes_socket = False
@@ -150,6 +157,7 @@ class Carrier:
         self._input += data
         if not data:
             self._reads_stdin = False
+            self._editor_ended = True
             self._half_close()
 
     def _half_close(self) -> None:

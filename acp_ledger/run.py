@@ -96,7 +96,7 @@ def _run(arguments: Arguments, daemon: Sequence[str]) -> int:
 def _finish(carrier: Carrier) -> int:
     """Say what has to be said after the relay, and give the exit status."""
     if carrier.leaving:
-        return carrier.status or 0
+        os._exit(carrier.status or 0)  # a second signal must not meet an interpreter half taken down
     if carrier.status is not None and carrier.fatal is None:
         return carrier.status
     from acp_ledger.refusal import complain, refuse

@@ -207,6 +207,14 @@ def test_output_waits_for_an_editor_that_does_not_read(runners: Runners, daemon:
     assert peer.read_exactly(11) == b"still here\n"
 
 
+def test_editor_that_is_deaf_and_through_leaves_no_runner(runners: Runners, daemon: FakeDaemon) -> None:
+    """An editor that ended its input and takes no output either does not keep a runner alive for ever."""
+    process, peer = _start(runners, daemon)
+    _offer(peer.connection, b"".join(handshake.encode_packets(handshake.OUTPUT, b"z" * 4091)))
+    _stream(process.stdin).close()
+    assert process.wait(PATIENCE) == 0
+
+
 def test_errors_are_dropped_where_nobody_reads_them(runners: Runners, daemon: FakeDaemon) -> None:
     """A client that never empties the agent's stderr neither hangs it nor makes the runner grow."""
     process, peer = _start(runners, daemon)
