@@ -195,10 +195,11 @@ class Relay:
     async def _pump(self, reader: LineReader, direction: Direction, outlet: Outlet) -> None:
         try:
             while True:
+                await outlet.budget.room()
+                await reader.readable()
                 if direction == TO_CLIENT:
                     await self.house.committer.health.released()
-                await outlet.budget.room()
-                if not await self._take(direction, outlet, await reader.lines()):
+                if not await self._take(direction, outlet, reader.lines()):
                     return
         except EOFError:
             self._eof(direction)

@@ -52,17 +52,30 @@ class Descriptor:
             OSError: Reading failed.
         """
         while True:
-            if self._drained:
-                await trio.lowlevel.wait_readable(self.fd)
-            else:
-                await trio.lowlevel.checkpoint()
-            try:
-                data = os.read(self.fd, READ_BYTES)
-            except BlockingIOError:
-                self._drained = True
-                continue
-            self._drained = len(data) < READ_BYTES
-            return data
+            await self.readable()
+            if (data := self.read_now()) is not None:
+                return data
+
+    async def readable(self) -> None:
+        """Wait until there is something to read, or the end."""
+        if self._drained:
+            await trio.lowlevel.wait_readable(self.fd)
+        else:
+            await trio.lowlevel.checkpoint()
+
+    def read_now(self) -> bytes | None:
+        """Read what is there; `b""` at the end, None when there is nothing after all.
+
+        Raises:
+            OSError: Reading failed.
+        """
+        try:
+            data = os.read(self.fd, READ_BYTES)
+        except BlockingIOError:
+            self._drained = True
+            return None
+        self._drained = len(data) < READ_BYTES
+        return data
 
     def close(self) -> None:
         """Close it; whoever waits for it gets `trio.ClosedResourceError`."""
@@ -98,7 +111,12 @@ class LineReader:
         self._first = first
         self._ended = False
 
-    async def lines(self) -> list[Line | Oversize]:
+    async def readable(self) -> None:
+        """Wait until there is something to read. Nothing is taken from the peer yet."""
+        if not self._first and not self._ended:
+            await self._source.readable()
+
+    def lines(self) -> list[Line | Oversize]:
         """The lines of one read, none when it held no whole one; the last one once the peer is through.
 
         Raises:
@@ -108,8 +126,11 @@ class LineReader:
         if self._ended:
             raise EOFError
         data, self._first = self._first, b""
-        if data := data or await self._source.receive_some():
-            return self._splitter.feed(data)
+        found = data or self._source.read_now()
+        if found is None:
+            return []
+        if found:
+            return self._splitter.feed(found)
         self._ended = True
         last = self._splitter.finish()
         return [] if last is None else [last]

@@ -152,8 +152,8 @@ class Address(NamedTuple):
 
     def bodies(self, direction: str) -> list[bytes]:
         """The stored lines of a direction, in order."""
-        found = self.rows("SELECT direction, body FROM frames ORDER BY transport_id, frame_seq")
-        return [bytes(row[1]) for row in found if row[0] == direction]
+        found = self.rows("SELECT body, direction FROM frames ORDER BY transport_id, frame_seq")
+        return [bytes(row[0]) for row in found if row.direction == direction]
 
     def events(self) -> list[str]:
         """The events of the ledger, in order."""

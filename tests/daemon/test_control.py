@@ -92,10 +92,18 @@ async def test_another_user_is_refused(sqlite_house: House, tmp_path: Path) -> N
     for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(0o755)
     sqlite_house.path.chmod(0o666)
-    script = (
-        "import os, socket, sys; os.setgid(65534); os.setuid(65534); s = socket.socket(socket.AF_UNIX);"
-        "s.connect(sys.argv[1]); print(len(s.recv(1)))"
-    )
+    script = """
+import os, socket, sys
+os.setgid(65534)
+os.setuid(65534)
+with socket.socket(socket.AF_UNIX) as door:
+    door.connect(sys.argv[1])
+    try:
+        door.sendall(b"nonsense, which is answered where it is heard\\n")
+        print(len(door.recv(1)))
+    except ConnectionError:
+        print(0)
+"""
     result = await trio.run_process([sys.executable, "-I", "-c", script, str(sqlite_house.path)], capture_stdout=True)
     assert result.stdout == b"0\n"
 

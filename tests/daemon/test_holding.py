@@ -80,6 +80,23 @@ async def test_short_lock_is_not_felt(house: House) -> None:
         await trouble(house, "none")
 
 
+async def test_agent_is_not_read_while_the_ledger_is_held(house: House) -> None:
+    """What an agent says during a hold stays in its pipe; it is read, recorded and passed on afterwards."""
+    folder = house.path.parent
+    steps = [["send", "ready"], ["look", f"{folder}/go"], ["send", "late"], ["touch", f"{folder}/gone"], ["echo"]]
+    async with house.editor(greeting(*steps)) as editor:
+        await editor.hear(b"ready")
+        with closing(lock(house.url)):
+            await editor.say(b"hello\n")
+            await trouble(house, "held")
+            before = house.daemon.status()["transports"][0]["numbers"]
+            (folder / "go").touch()
+            await until((folder / "gone").exists)
+            await trio.testing.wait_all_tasks_blocked()
+            assert house.daemon.status()["transports"][0]["numbers"] == before
+        await editor.hear(b"late\nhello\n")
+
+
 async def test_answer_is_not_heard_while_the_ledger_is_locked(house: House) -> None:
     """The answer to a question does not reach the agent while it cannot be recorded, in no way and at no time."""
     steps = [["send", QUESTION], ["collect", f"{house.path}.got"]]

@@ -89,7 +89,7 @@ async def test_editor_end_lets_output_finish(sqlite_house: House) -> None:
 
 
 async def test_agent_that_ignores_the_end_is_let_go_and_ended(sqlite_house: House, tmp_path: Path) -> None:
-    """A runner is let go with status 0 when the time is up, for the agent has none yet; the agent is killed all the same."""
+    """A runner is let go with 0 when the time is up, for the agent has no status yet; the agent is killed."""
     steps: list[list[Any]] = [["ignore", "SIGTERM"], ["note", str(tmp_path / "noted")], ["send", "ready"], ["stay"]]
     async with sqlite_house.editor(greeting(*steps)) as editor:
         await editor.hear(b"ready")

@@ -18,6 +18,7 @@ from acp_ledger.daemon import committer
 from acp_ledger.daemon.committer import Receipt
 from acp_ledger.daemon.streams import CHUNK_BYTES, Budget, Descriptor, Hangup, LineReader, Outlet, RunnerOutlet, _wire
 from acp_ledger.protocol.records import TO_CLIENT
+from tests.daemon.house import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,8 +157,9 @@ async def test_exit_comes_behind_the_lines() -> None:
         assert list(handshake.PacketReader().feed(data)) == [(handshake.OUTPUT, b"line\n"), (handshake.EXIT, b"3")]
 
 
-async def test_hangup_is_seen_behind_unread_bytes() -> None:
-    """A closed socket is noticed although what it sent is still unread."""
+@pytest.mark.parametrize("half", [False, True], ids=["closed", "half-closed"])
+async def test_hangup_is_seen_behind_unread_bytes(*, half: bool) -> None:
+    """A socket closed for good or for writing is noticed although what it sent is still unread."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         hangup = Hangup(ours.fileno())
@@ -166,7 +168,13 @@ async def test_hangup_is_seen_behind_unread_bytes() -> None:
             nursery.start_soon(hangup.wait)
             await wait_all_tasks_blocked()
             assert nursery.child_tasks
-            theirs.close()
+            if half:
+                theirs.shutdown(socket.SHUT_WR)
+            else:
+                theirs.close()
+            with trio.fail_after(PATIENCE):
+                while nursery.child_tasks:
+                    await wait_all_tasks_blocked()
         hangup.close()
 
 
@@ -177,9 +185,12 @@ async def test_reader_gives_what_was_read_before() -> None:
     os.write(writing, b"last")
     os.close(writing)
     reader = LineReader(source, 100, b"first\n")
-    assert await reader.lines() == [(b"first", True)]
-    assert await reader.lines() == []
-    assert await reader.lines() == [(b"last", False)]
+    await reader.readable()
+    assert reader.lines() == [(b"first", True)]
+    await reader.readable()
+    assert reader.lines() == []
+    await reader.readable()
+    assert reader.lines() == [(b"last", False)]
     with pytest.raises(EOFError):
-        await reader.lines()
+        reader.lines()
     source.close()

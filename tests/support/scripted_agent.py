@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,17 @@ def ignore(*names: str) -> None:
         signal.signal(signal.Signals[name], signal.SIG_IGN)
 
 
+def look(path: str) -> None:
+    """Wait until there is a file."""
+    while not Path(path).exists():
+        time.sleep(0.01)  # noqa: TID251  # a process of its own, without an event for it
+
+
+def touch(path: str) -> None:
+    """Make a file."""
+    Path(path).touch()
+
+
 def note(path: str) -> None:
     """Write what this process was given: argv, cwd, environment, descriptors, umask, group."""
     umask = os.umask(0)
@@ -142,7 +154,25 @@ def die(name: str) -> None:
 
 VERBS = {
     function.__name__: function
-    for function in (answer, child, collect, die, echo, flood, ignore, leave, note, raw, send, shut, stay, stderr, wait)
+    for function in (
+        answer,
+        child,
+        collect,
+        die,
+        echo,
+        flood,
+        ignore,
+        leave,
+        look,
+        note,
+        raw,
+        send,
+        shut,
+        stay,
+        stderr,
+        touch,
+        wait,
+    )
 }
 
 
