@@ -74,11 +74,15 @@ class InstalledDaemon:
     def wait_for(self, event: str, count: int = 1) -> None:
         """Wait until the log tells of an event that many times."""
 
-        def heard() -> bool:
-            return self.log[-1:] == [""] or sum(f'"{event}"' in line for line in self.log) >= count
+        def told() -> bool:
+            return sum(f'"{event}"' in line for line in self.log) >= count
+
+        def over() -> bool:
+            return self.log[-1:] in ([""], ['{"event": "daemon.gone"}\n'])
 
         with self._heard:
-            if not self._heard.wait_for(heard, PATIENCE) or self.log[-1:] == [""]:
+            self._heard.wait_for(lambda: told() or over(), PATIENCE)
+            if not told():
                 raise AssertionError(f"no {event} in the daemon's log:\n{''.join(self.log)}")
 
     @property
