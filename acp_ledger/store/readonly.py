@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from acp_ledger.errors import ExitCode, LedgerError, UsageError
 from acp_ledger.store import engine
+from acp_ledger.store.views import view_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Value: TypeAlias = str | bytes | int | float | bool | None
 
 HINT_READING: Final = "this command reads: start with SELECT or WITH; the ledger is written by acp-ledgerd alone"
+HINT_NAMES: Final = f"the views are {', '.join(view_names())}; their columns: docs/schema.md"
 HINT_NARROW: Final = "narrow it with WHERE or LIMIT, or raise the limit"
 
 FIRST_WORDS: Final = frozenset({"select", "with", "values", "explain", "pragma", "table", "show"})
@@ -60,6 +62,9 @@ REFUSED_ON_POSTGRES: Final = re.compile(
     re.IGNORECASE,
 )
 """Functions a READ ONLY transaction lets through although they reach files, other sessions or settings."""
+
+_UNKNOWN_NAMES: Final = frozenset({"42P01", "42703"})
+"""Postgres's states for a table and for a column that there is not."""
 
 _COMMENT: Final = re.compile(r"\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/|\(|;", re.DOTALL)
 _STEPS_BETWEEN_LOOKS: Final = 1000
@@ -230,7 +235,8 @@ def _sqlite_fault(error: Exception, limits: Limits) -> LedgerError:
         return StatementRefused(f"refused: {error}", hint=HINT_READING)
     if "one statement at a time" in str(error):
         return StatementRefused("refused: more than one statement", hint="run them one by one")
-    return StatementRefused(f"the database does not understand the statement: {error}", hint=None)
+    hint = HINT_NAMES if str(error).startswith(("no such table", "no such column")) else None
+    return StatementRefused(f"the database does not understand the statement: {error}", hint=hint)
 
 
 def _out_of_time(limits: Limits) -> LedgerError:
@@ -286,4 +292,5 @@ def _postgres_fault(error: psycopg.Error, limits: Limits) -> LedgerError:
         return StatementRefused(f"refused: {words}", hint=HINT_READING)
     if "multiple commands" in words:
         return StatementRefused("refused: more than one statement", hint="run them one by one")
-    return StatementRefused(f"the database does not understand the statement: {words}", hint=None)
+    hint = HINT_NAMES if state in _UNKNOWN_NAMES else None
+    return StatementRefused(f"the database does not understand the statement: {words}", hint=hint)

@@ -249,6 +249,15 @@ def test_mistake_is_explained(ledger: str) -> None:
         run_statement(ledger, "SELECT * FROM nosuch")
 
 
+@pytest.mark.parametrize("statement", ["SELECT * FROM tool_calls", "SELECT nosuch FROM audit_turns"])
+def test_unknown_name_is_answered_with_the_views(ledger: str, statement: str) -> None:
+    """Who asks for a table or a column that there is not is told what there is, and where it is described."""
+    with pytest.raises(StatementRefused) as caught:
+        run_statement(ledger, statement)
+    assert "audit_turns, audit_tool_calls" in str(caught.value.hint)
+    assert "docs/schema.md" in str(caught.value.hint)
+
+
 def test_missing_ledger_is_not_made(tmp_path: Path) -> None:
     """Asking where there is no ledger says so and makes none."""
     with pytest.raises(NoLedger):
