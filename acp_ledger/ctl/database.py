@@ -96,13 +96,14 @@ def current() -> None:
     """Show every schema revision this ledger went through; the last one is where it is."""
     from acp_ledger.ctl.times import as_text
     from acp_ledger.store import schema
+    from acp_ledger.store.faults import MEND_NO_LEDGER
 
     options = current_options()
     with open_ledger(options) as connection:
         state = schema.current(connection)
         steps = schema.history(connection) if state else []
     if state is None:
-        raise NoLedger("there is no ledger in this database", hint="ledgerctl demo")
+        raise NoLedger("there is no ledger in this database", hint=MEND_NO_LEDGER)
     rows = [(step.revision, step.compat, as_text(step.created_at), step.software) for step in steps]
     emit(Listing("migrations", schema.Migration._fields, rows), options)
     note(f"the ledger is at {state.revision}; this program writes {schema.HEAD}", options)

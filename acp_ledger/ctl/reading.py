@@ -156,4 +156,4 @@ def last_session(connection: Connection, agent: str | None) -> SessionKey:
     wanted = queries.Filter(agent=agent, limit=1, reverse=True)
     for row in queries.sessions(connection, wanted):
         return SessionKey(row.transport_id, row.session_id)
-    raise NothingFoundError("there is no session yet", hint="ledgerctl demo")
+    raise NothingFoundError("there is no session yet", hint="put acp-ledger-run before the agent's command")

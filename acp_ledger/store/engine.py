@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import socket
 import sqlite3
 from pathlib import Path
@@ -22,7 +23,16 @@ from sqlalchemy.pool import NullPool
 
 from acp_ledger.errors import DatabaseRefused, LedgerLocked, NoLedger
 from acp_ledger.store import files
-from acp_ledger.store.faults import MEND_FULL, MEND_LOCKED, MEND_POSTGRES, CommitHeld, driver_error
+from acp_ledger.store.faults import (
+    MEND_FULL,
+    MEND_LOCKED,
+    MEND_NO_LEDGER,
+    MEND_POSTGRES,
+    MEND_POSTGRES_READ,
+    CommitHeld,
+    driver_error,
+    for_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -181,7 +191,7 @@ def open_writer(url: str | URL, synchronous: Synchronous = "full", *, create: bo
         files.prepare(path)
     files.refuse_network(path.parent)
     watch = files.FileWatch(path)
-    writer = _connected(_engine(parsed, _sqlite_address(path, "rw"), "AUTOCOMMIT"), watch, path)
+    writer = _connected(_engine(parsed, _sqlite_address(path, "rw"), "AUTOCOMMIT"), watch, os.fspath(path))
     try:
         _set_sqlite(writer, synchronous)
         watch.check_database()
@@ -204,10 +214,11 @@ def open_reader(url: str | URL) -> Engine:
         options = str(parsed.query.get("options", ""))
         # Compiling a view over every partition takes seconds, running it milliseconds.
         read_only = f"{options} -c default_transaction_read_only=on -c jit=off".strip()
-        engine = _engine(parsed.update_query_dict({"options": read_only}), None, None)
+        engine = _engine(parsed.update_query_dict({"options": read_only}), None, None, given=parsed)
     else:
+        files.refuse_strange(path)
         if not path.exists():
-            raise NoLedger(f"there is no ledger at {path}", hint="start one with: ledgerctl demo")
+            raise NoLedger(f"there is no ledger at {path}", hint=MEND_NO_LEDGER)
         engine = _engine(parsed, _sqlite_address(path, "ro"), None)
     with engine.connect():
         return engine
@@ -227,8 +238,8 @@ def _sqlite_address(path: Path, mode: str) -> str:
     return f"file:{quote(os.fspath(path))}?mode={mode}"
 
 
-def _engine(url: URL, address: str | None, isolation: Literal["AUTOCOMMIT"] | None) -> Engine:
-    """An engine without a pool whose errors on connecting are for people."""
+def _engine(url: URL, address: str | None, isolation: Literal["AUTOCOMMIT"] | None, given: URL | None = None) -> Engine:
+    """An engine without a pool whose errors on connecting are for people, who see the URL they gave."""
     arguments: dict[str, Any] = {"poolclass": NullPool, "hide_parameters": True}
     if isolation is not None:
         arguments["isolation_level"] = isolation
@@ -253,25 +264,29 @@ def _engine(url: URL, address: str | None, isolation: Literal["AUTOCOMMIT"] | No
         try:
             return driver.connect(*arguments, **keywords)
         except driver.Error as error:
-            raise _refused(url, error) from error
+            raise _refused(given or url, error, writes=isolation is not None) from error
 
     return engine
 
 
-def _refused(url: URL, error: BaseException) -> DatabaseRefused:
+def _refused(url: URL, error: BaseException, *, writes: bool = True) -> DatabaseRefused:
     words = str(driver_error(error)).partition("\n")[0]
     if url.password:
         words = words.replace(str(url.password), "***")
-    shown = url.render_as_string(hide_password=True)
-    hint = MEND_POSTGRES if url.get_backend_name() == "postgresql" else "see its rights: ls -l " + str(url.database)
-    return DatabaseRefused(f"the database {shown} cannot be opened: {words}", hint=hint)
+    hint = MEND_POSTGRES if writes else MEND_POSTGRES_READ
+    if url.get_backend_name() == "sqlite":
+        hint = "see its rights: ls -l " + shlex.quote(str(url.database))
+    return DatabaseRefused(f"the database {_shown(url)} cannot be opened: {words}", hint=hint)
 
 
-def _connected(engine: Engine, watch: files.FileWatch | None, path: Path | None) -> Writer:
+def _shown(url: URL) -> str:
+    return url.render_as_string(hide_password=True)
+
+
+def _connected(engine: Engine, watch: files.FileWatch | None, where: str) -> Writer:
     try:
         return Writer(engine, watch)
     except SQLAlchemyError as error:
-        where = path if path is not None else engine.url.render_as_string(hide_password=True)
         raise DatabaseRefused(f"{where} cannot be opened: {driver_error(error)}", hint="ledgerctl db check") from error
 
 
@@ -298,7 +313,8 @@ def _pragma_fault(writer: Writer, name: str, error: sqlite3.Error) -> DatabaseRe
         sqlite3.SQLITE_FULL: MEND_FULL,
         sqlite3.SQLITE_NOTADB: "that file is no SQLite database: name another one, or move it away",
     }.get(code, "ledgerctl db check")
-    return DatabaseRefused(f"{writer.engine.url.database} cannot be used ({name}): {error}", hint=mend)
+    database = str(writer.engine.url.database)
+    return DatabaseRefused(f"{database} cannot be used ({name}): {error}", hint=for_file(mend, Path(database)))
 
 
 def _open_postgres_writer(url: URL, synchronous: Synchronous) -> Writer:
@@ -310,7 +326,7 @@ def _open_postgres_writer(url: URL, synchronous: Synchronous) -> Writer:
     named = {"application_name": f"acp-ledgerd {os.getpid()}@{socket.gethostname()}"[:63]}
     if "target_session_attrs" not in url.query:
         named["target_session_attrs"] = "read-write"
-    writer = _connected(_engine(url.update_query_dict(named), None, "AUTOCOMMIT"), None, None)
+    writer = _connected(_engine(url.update_query_dict(named), None, "AUTOCOMMIT", given=url), None, _shown(url))
     try:
         _set_postgres(writer)
     except SQLAlchemyError as error:

@@ -7,19 +7,30 @@ took place or not. What is not listed as certain is unknown.
 
 from __future__ import annotations
 
+import os
+import shlex
 import sqlite3
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from acp_ledger.errors import ExitCode, StoreFault
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Phase: TypeAlias = Literal["before", "commit"]
 """Whether COMMIT had been sent when the error came."""
 
-MEND_FULL: Final = "free some space on the ledger's disk: df -h"
+MEND_FULL: Final = "free some space on the ledger's disk: df -h LEDGER"
+MEND_FULL_SERVER: Final = "free some space on the disk of the Postgres server: df -h"
 MEND_LOCKED: Final = "another program holds the ledger's write lock; find it with: fuser -v LEDGER"
+MEND_READERS: Final = "end long queries on the ledger; find them with: fuser -v LEDGER"
 MEND_RESTART: Final = "look at the disk and the system's log (journalctl -k), then restart acp-ledgerd"
 MEND_RIGHTS: Final = "check who owns the ledger and may write to it, and run: ledgerctl status"
 MEND_POSTGRES: Final = "check that Postgres is up and that this role may write: psql URL -c 'select 1'"
+MEND_POSTGRES_READ: Final = "check that Postgres is up and that this role may connect: psql URL -c 'select 1'"
+MEND_NO_LEDGER: Final = (
+    "put acp-ledger-run before the agent's command, or start acp-ledgerd; ledgerctl demo is only to look around"
+)
 MEND_DAEMON: Final = (
     "this is an error in acp-ledgerd; keep the ledger and report it with the output of: ledgerctl status"
 )
@@ -73,8 +84,13 @@ _POSTGRES_HELD_AT_COMMIT: Final = ("53100", "40001", "40P01", "25006", "55P03")
 """Answers to COMMIT itself that say it did not take place; the server was alive to say so."""
 
 
-def classify(error: BaseException, phase: Phase) -> StoreFault:
-    """What an error of the driver means for the batch that was being written.
+def for_file(hint: str, file: Path | None) -> str:
+    """A hint with the path of the ledger's file, fit for a shell, in the place of the word LEDGER."""
+    return hint if file is None else hint.replace("LEDGER", shlex.quote(os.fspath(file)))
+
+
+def classify(error: BaseException, phase: Phase, file: Path | None = None) -> StoreFault:
+    """What an error of the driver means for the batch that was being written to `file`, or to Postgres.
 
     Bad values are found before any statement is sent (too large a number, a lone surrogate), and are refused.
     """
@@ -83,11 +99,11 @@ def classify(error: BaseException, phase: Phase) -> StoreFault:
     if isinstance(error, (OverflowError, UnicodeError, ValueError, TypeError)):
         return CommitRefused(f"a value cannot be stored: {_first_line(error)}", hint=MEND_DAEMON)
     if isinstance(error, sqlite3.Error):
-        return _classify_sqlite(error, phase)
+        return _classify_sqlite(error, phase, file)
     return _classify_postgres(error, phase)
 
 
-def _classify_sqlite(error: sqlite3.Error, phase: Phase) -> StoreFault:
+def _classify_sqlite(error: sqlite3.Error, phase: Phase, file: Path | None) -> StoreFault:
     code = getattr(error, "sqlite_errorcode", None)
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     words = f"SQLite says {name}: {_first_line(error)}"
@@ -99,9 +115,9 @@ def _classify_sqlite(error: sqlite3.Error, phase: Phase) -> StoreFault:
     if primary in _SQLITE_REFUSED:
         return CommitRefused(words, hint=MEND_DAEMON)
     if primary in _SQLITE_HELD:
-        return CommitHeld(words, hint=_SQLITE_HELD[primary])
+        return CommitHeld(words, hint=for_file(_SQLITE_HELD[primary], file))
     if primary == sqlite3.SQLITE_INTERRUPT and phase == "before":
-        return CommitHeld(words, hint=MEND_LOCKED)
+        return CommitHeld(words, hint=for_file(MEND_LOCKED, file))
     return CommitUnknown(words, hint=MEND_RESTART)
 
 
@@ -111,11 +127,11 @@ def _classify_postgres(error: BaseException, phase: Phase) -> StoreFault:
     if phase == "before":
         if state.startswith(_POSTGRES_REFUSED) or (not state and _is_data_error(error)):
             return CommitRefused(words, hint=MEND_DAEMON)
-        return CommitHeld(words, hint=MEND_FULL if state == "53100" else MEND_POSTGRES)
+        return CommitHeld(words, hint=MEND_FULL_SERVER if state == "53100" else MEND_POSTGRES)
     if state.startswith(_POSTGRES_REFUSED):
         return CommitRefused(words, hint=MEND_DAEMON)
     if state in _POSTGRES_HELD_AT_COMMIT:
-        return CommitHeld(words, hint=MEND_FULL if state == "53100" else MEND_POSTGRES)
+        return CommitHeld(words, hint=MEND_FULL_SERVER if state == "53100" else MEND_POSTGRES)
     return CommitUnknown(words, hint=MEND_POSTGRES)
 
 

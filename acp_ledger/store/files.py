@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from acp_ledger import paths
 from acp_ledger.errors import DatabaseRefused, LedgerLocked, NoLedger
-from acp_ledger.store.faults import LedgerMoved
+from acp_ledger.store.faults import MEND_NO_LEDGER, LedgerMoved
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -76,13 +76,10 @@ def check_file(path: Path) -> FileIdentity:
     try:
         found = path.lstat()
     except FileNotFoundError as missing:
-        raise NoLedger(f"there is no ledger at {path}", hint="start one with: ledgerctl demo") from missing
+        raise NoLedger(f"there is no ledger at {path}", hint=MEND_NO_LEDGER) from missing
     except OSError as failure:
         raise DatabaseRefused(f"{path} cannot be read: {failure.strerror}", hint=f"ls -l {path}") from failure
-    if stat.S_ISLNK(found.st_mode):
-        raise DatabaseRefused(f"{path} is a symbolic link", hint=f"name the file itself: {os.path.realpath(path)}")
-    if not stat.S_ISREG(found.st_mode):
-        raise DatabaseRefused(f"{path} is not a file", hint="name a file for the ledger")
+    _refuse_kind(path, found.st_mode)
     if found.st_nlink != 1:
         raise DatabaseRefused(
             f"{path} has {found.st_nlink} names (hard links), so others may write to it under another",
@@ -96,6 +93,32 @@ def check_file(path: Path) -> FileIdentity:
     if found.st_mode & 0o022:
         raise DatabaseRefused(f"others may write to {path}", hint=f"chmod 600 {path}")
     return FileIdentity(found.st_dev, found.st_ino)
+
+
+def refuse_strange(path: Path) -> None:
+    """For a reader: refuse what leads to no file, in the words the daemon has for it. A missing path passes.
+
+    Raises:
+        DatabaseRefused: The path is a directory or another thing that is no file, or a symbolic link to nothing.
+    """
+    try:
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode) and path.exists():
+            mode = path.stat().st_mode
+    except OSError:
+        return  # whoever opens it says why it cannot be opened
+    _refuse_kind(path, mode)
+
+
+def _refuse_kind(path: Path, mode: int) -> None:
+    if stat.S_ISLNK(mode):
+        raise DatabaseRefused(f"{path} is a symbolic link", hint=f"name the file itself: {os.path.realpath(path)}")
+    if stat.S_ISDIR(mode):
+        raise DatabaseRefused(
+            f"{path} is a directory", hint=f"name a file for the ledger, such as {path / 'ledger.db'}"
+        )
+    if not stat.S_ISREG(mode):
+        raise DatabaseRefused(f"{path} is not a file", hint="name a file for the ledger")
 
 
 def _refuse_open_directory(folder: Path) -> None:

@@ -20,6 +20,7 @@ from acp_ledger.protocol.records import NO_CONNECTION
 from acp_ledger.store import chain, engine, schema, tables
 from acp_ledger.store.batch import Head, Link, Prepared, Salts, insert_statements, prepare
 from acp_ledger.store.faults import (
+    MEND_READERS,
     MEND_RESTART,
     CommitHeld,
     CommitRefused,
@@ -28,6 +29,7 @@ from acp_ledger.store.faults import (
     Phase,
     classify,
     driver_error,
+    for_file,
 )
 from acp_ledger.store.files import InstanceLock
 from acp_ledger.store.files import prepare as prepare_file
@@ -146,7 +148,7 @@ class Ledger:
 
     def _fail(self, writer: Writer, error: BaseException, phase: Phase) -> StoreFault:
         """After a failure: leave the transaction, or give up the connection, and say what the failure means."""
-        fault = classify(error, phase)
+        fault = classify(error, phase, engine.sqlite_file(self.url))
         self._heads.clear()
         self._log_distrusted = self._log_distrusted or isinstance(fault, CommitUnknown)
         if isinstance(fault, CommitUnknown) or not writer.rollback():
@@ -255,7 +257,7 @@ class Ledger:
         if busy:
             raise CommitHeld(
                 "a reader keeps the ledger's log from being settled",
-                hint="end long queries on the ledger; find them with: fuser -v LEDGER",
+                hint=for_file(MEND_READERS, engine.sqlite_file(self.url)),
             )
 
     def open_transport(self, new: NewTransport) -> OpenedTransport:

@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from acp_ledger.errors import DatabaseRefused, NoLedger, SchemaDiffers
 from acp_ledger.protocol.records import NO_CONNECTION
 from acp_ledger.store import engine, guards, tables
-from acp_ledger.store.faults import driver_error
+from acp_ledger.store.faults import MEND_NO_LEDGER, driver_error
 from acp_ledger.store.files import InstanceLock
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def check(url: str | URL) -> list[str]:
 def _existing(connection: Connection, url: str | URL) -> SchemaState:
     if (state := current(connection)) is None:
         shown = engine.parse_url(url).render_as_string(hide_password=True)
-        raise NoLedger(f"there is no ledger in {shown}", hint="start one with: ledgerctl demo")
+        raise NoLedger(f"there is no ledger in {shown}", hint=MEND_NO_LEDGER)
     return state
 
 

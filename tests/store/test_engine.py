@@ -64,6 +64,10 @@ def _link(path: Path) -> None:
     path.symlink_to("real.db")
 
 
+def _dangling(path: Path) -> None:
+    path.symlink_to("nothing.db")
+
+
 def _second_name(path: Path) -> None:
     path.touch(0o600)
     path.with_name("second.db").hardlink_to(path)
@@ -88,7 +92,7 @@ def _not_sqlite(path: Path) -> None:
     [
         (_link, "symbolic link"),
         (_second_name, "2 names"),
-        (_folder, "not a file"),
+        (_folder, "is a directory"),
         (_writable, "others may write"),
         (_not_sqlite, "not a database"),
     ],
@@ -100,6 +104,25 @@ def test_unsafe_file_is_refused(tmp_path: Path, make: Any, words: str) -> None:
         engine.open_writer(f"sqlite:///{tmp_path}/ledger.db")
     assert caught.value.hint
     assert caught.value.exit_code == 12
+
+
+@pytest.mark.parametrize(("make", "words"), [(_folder, "is a directory"), (_dangling, "symbolic link")])
+def test_reader_refuses_what_is_no_file_as_the_daemon_does(tmp_path: Path, make: Any, words: str) -> None:
+    """A directory, and a link that leads nowhere, are called by the same words and mended by the same hint."""
+    make(tmp_path / "ledger.db")
+    hints = []
+    for call in (engine.open_reader, engine.open_writer):
+        with pytest.raises(DatabaseRefused, match=words) as caught:
+            call(f"sqlite:///{tmp_path}/ledger.db")
+        hints.append(caught.value.hint)
+    assert hints[0] == hints[1]
+
+
+def test_reader_follows_a_link_to_a_file(tmp_path: Path) -> None:
+    """Only a writer needs the ledger's own path; who reads may come by another."""
+    engine.open_writer(f"sqlite:///{tmp_path}/real.db").close()
+    (tmp_path / "link.db").symlink_to("real.db")
+    engine.open_reader(f"sqlite:///{tmp_path}/link.db").dispose()
 
 
 def test_open_directory_is_refused(tmp_path: Path) -> None:
@@ -143,6 +166,7 @@ def test_missing_ledger_is_not_made_by_a_reader(tmp_path: Path) -> None:
     with pytest.raises(NoLedger) as caught:
         engine.open_reader(f"sqlite:///{tmp_path}/ledger.db")
     assert caught.value.exit_code == 10
+    assert str(caught.value.hint).startswith("put acp-ledger-run before the agent's command, or start acp-ledgerd")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -233,3 +257,13 @@ def test_no_error_shows_the_password(call: Any) -> None:
     whole = f"{caught.value} {caught.value!r} {caught.value.hint} {caught.value.__cause__!r}"
     assert "s3cret-canary" not in whole
     assert "mia" in whole
+
+
+@pytest.mark.parametrize(("call", "right"), [(engine.open_writer, "may write"), (engine.open_reader, "may connect")])
+def test_unreachable_postgres_is_named_as_it_was_given(call: Any, right: str) -> None:
+    """The options we add are nobody's concern, and who only reads is not sent to look for a right to write."""
+    pytest.importorskip("psycopg", reason="an extra")
+    with pytest.raises(DatabaseRefused, match="postgresql") as caught:
+        call("postgresql://mia@127.0.0.1:1/ledger")
+    assert "127.0.0.1:1/ledger cannot be opened" in caught.value.message
+    assert right in str(caught.value.hint)

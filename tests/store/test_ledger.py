@@ -154,8 +154,9 @@ def test_locked_sqlite_is_held(ledger: Ledger, transport: int, tmp_path: Path) -
     batch = [(transport, [Seed().update("a")])]
     with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(CommitHeld, match="BUSY"):
+        with pytest.raises(CommitHeld, match="BUSY") as caught:
             ledger.commit(batch)
+        assert str(caught.value.hint).endswith(f": fuser -v {tmp_path}/ledger.db")
         with pytest.raises(CommitHeld, match="BUSY"):
             ledger.probe()
         other.execute("ROLLBACK")
@@ -165,13 +166,14 @@ def test_locked_sqlite_is_held(ledger: Ledger, transport: int, tmp_path: Path) -
 
 
 @ON_SQLITE
-def test_full_sqlite_is_held(ledger: Ledger, transport: int) -> None:
+def test_full_sqlite_is_held(ledger: Ledger, transport: int, tmp_path: Path) -> None:
     """A full disk holds the batch; with room again it is committed once."""
     batch = [(transport, [Seed().update("a", body=bytes(200_000))])]
     driver = ledger._ready().driver
     driver.execute("PRAGMA max_page_count = 1").close()
-    with pytest.raises(CommitHeld, match="FULL"):
+    with pytest.raises(CommitHeld, match="FULL") as caught:
         ledger.commit(batch)
+    assert str(caught.value.hint).endswith(f": df -h {tmp_path}/ledger.db")
     assert _count(ledger) == 0
     driver.execute("PRAGMA max_page_count = 1000000").close()
     ledger.commit(batch)

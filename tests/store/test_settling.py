@@ -128,8 +128,9 @@ def test_reader_keeps_a_doubted_commit_from_being_settled(ledger: Ledger, transp
         with pytest.raises(LedgerMoved):
             ledger.commit(_batch(transport))
         (tmp_path / "other").unlink()
-        with pytest.raises(CommitHeld, match="reader"):
+        with pytest.raises(CommitHeld, match="reader") as caught:
             ledger.settle(_batch(transport))
+        assert str(caught.value.hint).endswith(f": fuser -v {tmp_path}/ledger.db")
     assert ledger.settle(_batch(transport))
 
 
