@@ -55,6 +55,9 @@ FIRST_PAUSE: Final = 0.01
 LONGEST_PAUSE: Final = 1.0
 """Seconds between two attempts of a held commit: doubled from the first to the longest."""
 
+TIDY_SECONDS: Final = 30.0
+"""How long nothing must have been written before the database's log is emptied."""
+
 _SEAL: Final = object()
 
 
@@ -121,6 +124,7 @@ class Committer:
         """Commit what is queued, for ever."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.health.watch, self._is_unused, self._on_hold, self._on_deadline)
+            nursery.start_soon(self._tidy)
             task_status.started()
             while True:
                 if self._begun:
@@ -135,6 +139,16 @@ class Committer:
                 else:
                     self._idle = True
                     await self._writer.signal()
+
+    async def _tidy(self) -> None:
+        """When nothing was written for a while, empty the database's log, so that it need not be done in a hurry."""
+        tidied = seen = 0
+        while True:
+            await trio.sleep(TIDY_SECONDS)
+            if seen == self._commits != tidied and not self.health.trying:
+                await self._writer.call(self._ledger.checkpoint)
+                tidied = seen
+            seen = self._commits
 
     def lane(self, transport_id: int, outboxes: dict[Direction, lanes.Outbox]) -> Lane:
         """Make the queue of a transport that `open` opened."""

@@ -33,6 +33,7 @@ class ScriptedLedger:
         self.gate.set()
         self.in_call = threading.Event()
         self.interrupts = 0
+        self.checkpoints = 0
         self.broken = False
 
     def commit(self, batch: Batch) -> None:
@@ -60,6 +61,11 @@ class ScriptedLedger:
         """Find out whether it writes again."""
         self._wait()
         self._next()
+
+    def checkpoint(self) -> bool:
+        """Count that the log was emptied."""
+        self.checkpoints += 1
+        return True
 
     def interrupt(self) -> None:
         """Count that it was asked to cut a call."""

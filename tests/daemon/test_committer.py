@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from acp_ledger.daemon.committer import BATCH_ENTRIES, Committer, Receipt
+from acp_ledger.daemon.committer import BATCH_ENTRIES, TIDY_SECONDS, Committer, Receipt
 from acp_ledger.daemon.holding import GRACE_SECONDS
 from acp_ledger.daemon.writer import Writer, writer_thread
 from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT, Direction
@@ -324,6 +324,19 @@ async def test_waiter_that_is_cancelled_loses_nothing() -> None:
         made.ledger.gate.set()
         assert await lane.flushed()
         assert client.got == [1]
+
+
+async def test_log_is_emptied_once_when_idle(mock_clock: MockClock) -> None:
+    """A ledger that was written to and then left alone is tidied, once; one that nobody wrote to is left alone."""
+    async with bench() as made:
+        lane, _, _ = made.lane(1)
+        lane.put((entry(1, TO_CLIENT),), b"line")
+        assert await lane.flushed()
+        await until(mock_clock, lambda: made.ledger.checkpoints > 0, step=TIDY_SECONDS, most=4 * TIDY_SECONDS)
+        for _ in range(4):
+            mock_clock.jump(TIDY_SECONDS)
+            await wait_all_tasks_blocked()
+        assert made.ledger.checkpoints == 1
 
 
 def test_receipts_cannot_be_made() -> None:
