@@ -29,13 +29,12 @@ import trio
 
 from acp_ledger import logs
 from acp_ledger.daemon import lanes
-from acp_ledger.daemon.clock import wall_microseconds
+from acp_ledger.daemon.closing import Closing, close
 from acp_ledger.daemon.holding import Health
 from acp_ledger.daemon.lanes import Failure, Lane, Share
 from acp_ledger.errors import LedgerError
 from acp_ledger.protocol.records import Frame
 from acp_ledger.store.faults import CommitHeld, CommitRefused, CommitUnknown
-from acp_ledger.store.recovery import GapNote, close_open
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -47,9 +46,6 @@ if TYPE_CHECKING:
 BATCH_ENTRIES: Final = 512
 BATCH_BYTES: Final = 4 << 20
 """At most this much is one transaction, or one entry that is larger (DESIGN §3)."""
-
-CLOSE_REASONS: Final = {"closed": "ledger_failure", "refused": "ledger_refused"}
-"""The `close_reason` of a transport that its ledger failed."""
 
 FIRST_PAUSE: Final = 0.01
 LONGEST_PAUSE: Final = 1.0
@@ -88,16 +84,6 @@ class Statistics(NamedTuple):
     held_seconds: float | None
     degraded: bool
     error: str | None
-
-
-class Closing(NamedTuple):
-    """The closing rows a failed transport is owed, as soon as the ledger writes again."""
-
-    lane: Lane
-    failure: Failure
-    unrecorded: int
-    """Lines of our own that the editor got and the ledger did not."""
-    delivered: tuple[tuple[Direction, int], ...]
 
 
 class Committer:
@@ -355,7 +341,7 @@ class Committer:
 
     async def _write_closing(self, closing: Closing) -> None:
         try:
-            if not await self._attempt(partial(self._writer.call, _close, self._ledger, closing)):
+            if not await self._attempt(partial(self._writer.call, close, self._ledger, closing)):
                 return
         except CommitUnknown:
             return  # the next attempt finds out: a transport that is closed is not closed again
@@ -384,28 +370,6 @@ def _forward(shares: list[Share]) -> None:
             )
         for direction, ready in receipts.items():
             lane.outboxes[direction].forward(ready)
-
-
-def _close(ledger: Ledger, closing: Closing) -> None:
-    """Write, in SQL, what a failed transport's end is from what was committed of it, and the gap before it."""
-    now = wall_microseconds()
-    given_up = closing.lane.given_up()
-    gap = GapNote(
-        cause=closing.failure.cause,
-        from_at=now if given_up.since is None else given_up.since,
-        to_at=now,
-        count=given_up.lines + closing.unrecorded,
-    )
-    close_open(
-        ledger,
-        closing.lane.transport_id,
-        event="closed",
-        at=now,
-        close_reason=CLOSE_REASONS[closing.failure.cause],
-        gap=gap,
-        detail=closing.failure.sentence,
-        delivered=closing.delivered,
-    )
 
 
 def _microseconds(times: Sequence[float], percent: int) -> int | None:

@@ -17,7 +17,7 @@ import trio
 
 from acp_ledger import handshake, logs
 from acp_ledger.daemon.agent import Ending, first
-from acp_ledger.daemon.committer import CLOSE_REASONS
+from acp_ledger.daemon.closing import CLOSE_REASONS
 from acp_ledger.daemon.relay import Cause, Relay
 from acp_ledger.errors import AgentFault
 from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT
