@@ -158,6 +158,9 @@ def cli_page() -> str:
         "",
         "`acp-ledger-run` exits with the agent's own status, 128 + N after signal N; with 126 or 127 as `env` does where",
         "the agent cannot be started; with 69 where no daemon could be reached or started.",
+        "",
+        "`ledgerctl` and `ledgerctl db` without a command write their help to stderr and exit with 2, as programs made",
+        "with click do; with `--help` they write it to stdout and exit with 0.",
     ]
     lines += ["", "## `acp-ledger-run`", "", "```text", run.HELP.rstrip(), "```"]
     for path, command in [(("acp-ledgerd",), daemon), *commands(root, ("ledgerctl",))]:

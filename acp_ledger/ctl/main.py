@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from acp_ledger.ctl.options import Entry, LazyGroup, options_of
 from acp_ledger.errors import ConfigError, ExitCode, LedgerError
@@ -70,6 +71,10 @@ def _exit_code(run: Callable[[], object]) -> int:
         return ExitCode.INTERRUPTED
     except PipeClosedError:
         return ExitCode.PIPE_CLOSED
+    except NoArgsIsHelpError as bare:
+        # A group without a command: click's own custom, its help on stderr and the status of wrong usage.
+        sys.stderr.write(f"{bare.format_message()}\n")
+        return ExitCode.USAGE
     except Exception as error:  # noqa: BLE001  # the one place where whatever went wrong becomes words and a status
         return _report(*_words(error), error)
     return result if isinstance(result, int) else ExitCode.OK
