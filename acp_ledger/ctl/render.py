@@ -31,6 +31,12 @@ FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 NOT_OFFERED: Final = "(not offered)"
 """How a table shows the empty `option_kind`: the answer names an option that was never offered."""
 
+UNCUT: Final = ("at", "event")
+"""Columns a narrow terminal shows whole, as it does every time: cut, they say nothing."""
+
+GUTTER: Final = 2
+"""Blanks between two columns of a drawn table."""
+
 STYLES: Final = {
     "completed": "green",
     "allow": "green",
@@ -68,7 +74,10 @@ def emit(listing: Listing, options: Options) -> int:
         return 0
     counter = itertools.count()
     chosen = _choose(listing, options)
-    counted = Listing(chosen.name, chosen.columns, _counted(chosen.rows, counter))
+    # A ledger may turn out to be none at its first row: nothing is written before that one is there.
+    rows = iter(chosen.rows)
+    begun = itertools.chain(list(itertools.islice(rows, 1)), rows)
+    counted = Listing(chosen.name, chosen.columns, _counted(begun, counter))
     _FORMS[options.output](counted, options)
     return next(counter)
 
@@ -195,23 +204,45 @@ def _draw(listing: Listing, options: Options) -> None:
     import io
     import shutil
 
-    from rich.console import Console  # 120 ms nobody pays who draws nothing
+    from rich.cells import cell_len  # 120 ms nobody pays who draws nothing
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     color = wants_color(options.color, sys.stdout)
+    width = shutil.get_terminal_size().columns
+    rows = [
+        [cell(name, local_time(name, value, options)) for name, value in zip(listing.columns, row, strict=True)]
+        for row in listing.rows
+    ]
+    natural = {name: cell_len(name) for name in listing.columns}
+    for cells in rows:
+        natural.update({name: max(natural[name], cell_len(text)) for name, text in zip(natural, cells, strict=True)})
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in listing.columns:
-        table.add_column(Text(name.upper()), overflow="ellipsis", no_wrap=True)
-    for row in listing.rows:
-        cells = (cell(name, local_time(name, value, options)) for name, value in zip(listing.columns, row, strict=True))
+    for name, widest in fitting(natural, width - GUTTER * (len(natural) - 1)).items():
+        table.add_column(Text(name.upper()), overflow="ellipsis", no_wrap=True, max_width=widest)
+    for cells in rows:
         table.add_row(*(Text(text, style=STYLES.get(text, "") if color else "") for text in cells))
     drawn = io.StringIO()
     # Without a colour system rich writes no escape sequence at all, bold included.
-    width = shutil.get_terminal_size().columns
     system: Literal["standard"] | None = "standard" if color else None
     Console(file=drawn, force_terminal=color, color_system=system, width=width, highlight=False).print(table)
     page(drawn.getvalue(), options)
+
+
+def fitting(natural: dict[str, int], room: int) -> dict[str, int]:
+    """Give the width of each column so that all fit into `room` characters: the widest are narrowed first.
+
+    What must not be cut (`UNCUT`, times) keeps its width, in a room that is too small for anything as well.
+    """
+    widths = {name: min(width, max(room, 1)) for name, width in natural.items()}
+    yielding = [name for name in widths if name not in UNCUT and not name.endswith("_at")]
+    while sum(widths.values()) > room and yielding:
+        widest = max(yielding, key=widths.__getitem__)
+        if widths[widest] == 1:
+            break
+        widths[widest] -= 1
+    return widths
 
 
 def local_time(column: str, value: Value, options: Options) -> Value:

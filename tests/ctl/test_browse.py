@@ -116,7 +116,7 @@ def test_list_says_what_it_does_not_cover(cli: Cli, seeded_file: Path) -> None:
     """Beside the sessions stand the kinds that are no steps, anomalies and gaps; `--quiet` leaves them out."""
     notes = cli("sessions", "-L", str(seeded_file)).stderr
     assert "2 sessions" in notes
-    assert r"not recorded as steps: 2 agent_message_chunk, 2 session/new, 1 \u001b[31mkind\u202e, 1 opaque" in notes
+    assert r"not recorded as steps: 2 agent_message_chunk, 1 \u001b[31mkind\u202e, 1 opaque" in notes
     assert re.search(r"anomalies: [1-9]\d*; declared gaps: 0", notes)
     assert cli("sessions", "-q", "-L", str(seeded_file)).stderr == ""
     assert cli("sessions", "-o", "json", "-L", str(seeded_file)).stderr == ""
@@ -241,6 +241,15 @@ def test_no_control_character_reaches_a_terminal(seeded_file: Path, arguments: t
     bad = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
     assert {character for character in text if unicodedata.category(character) in bad} == {"\n"}
     assert len(text) > 40
+
+
+@pytest.mark.parametrize("width", ["100", "72"])
+def test_narrow_terminal_shows_time_and_event_whole(seeded_file: Path, width: str) -> None:
+    """Where not everything fits, the time and the name of the event are not what is cut, and no line is too long."""
+    lines = on_terminal(seeded_file, ("events", "-q"), NO_COLOR="1", COLUMNS=width).splitlines()
+    assert all(re.match(r"\S+ +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", line) for line in lines[1:])
+    assert any("negotiated" in line for line in lines)
+    assert max(map(len, lines)) <= int(width)
 
 
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])

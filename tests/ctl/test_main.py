@@ -92,6 +92,14 @@ def test_mistyped_command_names_the_nearest(cli: Cli) -> None:
     assert result.stderr.endswith("hint: ledgerctl --help\n")
 
 
+@pytest.mark.parametrize("path", [(), ("db",)])
+def test_group_without_a_command_shows_its_help(cli: Cli, path: tuple[str, ...]) -> None:
+    """It is no error to look around: the help comes as help, on stderr, with click's own status."""
+    result = cli(*path)
+    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
+    assert result.stderr == cli(*path, "--help").stdout
+
+
 @pytest.mark.parametrize("before", [True, False])
 def test_global_options_stand_anywhere(cli: Cli, seeded_file: Path, *, before: bool) -> None:
     """A global option means the same in front of the command and behind it."""
@@ -205,6 +213,16 @@ def test_missing_ledger_exits_with_10(cli: Cli, tmp_path: Path) -> None:
     assert cli("sessions", "-L", str(tmp_path / "empty.db")).exit_code == ExitCode.NO_LEDGER
 
 
+@pytest.mark.parametrize("form", ["table", "csv", "json", "jsonl"])
+def test_file_that_is_no_ledger_writes_nothing_to_stdout(cli: Cli, tmp_path: Path, form: str) -> None:
+    """No header stands before an error, and the command that mends it is for the same file."""
+    junk = tmp_path / "junk file.db"
+    junk.write_bytes(b"something else entirely" * 100)
+    result = cli("sessions", "-L", str(junk), "-o", form)
+    assert (result.exit_code, result.stdout) == (ExitCode.REFUSED, "")
+    assert result.stderr.endswith(f"hint: ledgerctl db check -L '{junk}'\n")
+
+
 def test_locked_ledger_exits_with_11(cli: Cli, seeded_file: Path) -> None:
     """While a daemon writes the ledger, its schema is not touched; reading goes on."""
     ledger = Ledger.open(f"sqlite:///{seeded_file}", DAEMON, at=START)
@@ -238,7 +256,7 @@ def test_daemon_down_exits_with_69(cli: Cli, seeded_file: Path) -> None:
     assert result.exit_code == ExitCode.UNREACHABLE
     assert "2 sessions" in result.stdout
     assert "not reachable" in result.stdout
-    assert result.stderr.splitlines()[-1].startswith("hint: start it")
+    assert "start it by hand: acp-ledgerd" in result.stderr.splitlines()[-1]
 
 
 @pytest.fixture
