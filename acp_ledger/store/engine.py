@@ -29,16 +29,15 @@ from acp_ledger.store.faults import (
     MEND_NO_LEDGER,
     MEND_POSTGRES,
     MEND_POSTGRES_READ,
-    CommitHeld,
     driver_error,
     for_file,
 )
+from acp_ledger.store.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Engine
 
 Synchronous: TypeAlias = Literal["full", "normal"]
 
@@ -72,82 +71,6 @@ _PRAGMAS: Final[tuple[tuple[str, str, object], ...]] = (
     ("cache_size", "-16384", -16384),
 )
 """Settings of a writer and what they must read back as. `synchronous` comes with the ledger's settings."""
-
-
-class Writer:
-    """The one read-write connection. `connection` is SQLAlchemy's, in autocommit; transactions go by `begin`."""
-
-    def __init__(self, engine: Engine, watch: files.FileWatch | None) -> None:
-        self.engine = engine
-        self.is_sqlite = engine.dialect.name == "sqlite"
-        self.connection: Connection = engine.connect()
-        # SQLAlchemy's own idea of a transaction, which says nothing to the database, is begun once and never ended:
-        # whoever ended it (Alembic does, where it was not begun) would end ours with it.
-        self.connection.begin()
-        self.driver: Any = self.connection.connection.driver_connection
-        self.watch = watch
-
-    def begin(self) -> None:
-        """Begin a transaction that writes; on SQLite the lock is taken here."""
-        self.driver.execute("BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN")
-
-    def write(self, statements: Iterable[tuple[str, Sequence[Sequence[Any]]]]) -> None:
-        """Begin a transaction, and run each statement once per row; on Postgres in one round trip where that fits."""
-        if self.is_sqlite:
-            self._write(statements)
-            return
-        with self.driver.pipeline():
-            self._write(statements)
-
-    def _write(self, statements: Iterable[tuple[str, Sequence[Sequence[Any]]]]) -> None:
-        self.begin()
-        for statement, rows in statements:
-            self.driver.cursor().executemany(statement, rows)
-
-    def commit(self) -> None:
-        """Commit; returns only when the database said that it did."""
-        answer = self.driver.execute("COMMIT")
-        if not self.is_sqlite and answer.statusmessage != "COMMIT":
-            raise CommitHeld(f"Postgres rolled back: {answer.statusmessage}", hint=MEND_POSTGRES)
-
-    def rollback(self) -> bool:
-        """Leave any transaction; False when the connection can no longer be used."""
-        try:
-            if not self.is_sqlite or self.driver.in_transaction:
-                self.driver.execute("ROLLBACK")
-        except Exception:  # noqa: BLE001  # any failure means the same: the connection is of no more use
-            return False
-        return True
-
-    def check_file(self) -> None:
-        """After a commit: is the file written to still the ledger's?
-
-        Raises:
-            LedgerMoved: It is not.
-        """
-        if self.watch is not None:
-            self.watch.check()
-
-    def interrupt(self) -> None:
-        """Cut a call that hangs, from another thread. On Postgres its socket is shut: the outcome is unknown."""
-        if self.is_sqlite:
-            self.driver.interrupt()
-            return
-        try:
-            with socket.socket(fileno=os.dup(self.driver.fileno())) as copy:
-                copy.shutdown(socket.SHUT_RDWR)
-        except Exception:  # noqa: BLE001, S110  # already closed, which is what was wanted
-            pass
-
-    def close(self) -> None:
-        """Give the connection back to the system; errors of a connection already broken are of no use to anybody."""
-        try:
-            self.connection.invalidate()
-            self.connection.close()
-        except SQLAlchemyError:
-            pass
-        finally:
-            self.engine.dispose()
 
 
 def parse_url(url: str | URL) -> URL:

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from acp_ledger.protocol.records import Entry
-    from acp_ledger.store.engine import Synchronous, Writer
+    from acp_ledger.store.engine import Synchronous
+    from acp_ledger.store.writer import Writer
 OPENING_TRIES: Final = 5
 UNIQUE_VIOLATION: Final = "23505"
 

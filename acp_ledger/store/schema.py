@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL, Connection
 
+    from acp_ledger.store.writer import Writer
+
 HEAD: Final = "0001"
 """The revision this program writes; a test compares it with the newest file of migrations."""
 
@@ -116,7 +118,7 @@ def refuse_other(state: SchemaState) -> None:
         )
 
 
-def prepare(writer: engine.Writer) -> SchemaState:
+def prepare(writer: Writer) -> SchemaState:
     """For the daemon: make a missing schema, refuse another, and give the state.
 
     Raises:
@@ -127,7 +129,7 @@ def prepare(writer: engine.Writer) -> SchemaState:
     return state
 
 
-def create_if_missing(writer: engine.Writer) -> SchemaState:
+def create_if_missing(writer: Writer) -> SchemaState:
     """Make the schema in an empty database; one that is there stays as it is."""
     with _Migrating(writer):
         if (state := current(writer.connection)) is None:
@@ -196,7 +198,7 @@ def upgrade(url: str | URL) -> list[str]:
 class _Migrating:
     """One transaction that alone changes the schema; nothing stays of one that fails."""
 
-    def __init__(self, writer: engine.Writer) -> None:
+    def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
     def __enter__(self) -> None:
@@ -232,7 +234,7 @@ def _not_changed(error: BaseException) -> DatabaseRefused:
     return DatabaseRefused(f"the schema was not changed: {words}", hint="mend that and run: ledgerctl db upgrade")
 
 
-def _run(writer: engine.Writer, folder: Path | None = None) -> None:
+def _run(writer: Writer, folder: Path | None = None) -> None:
     """Apply the revisions of a folder that are missing; whoever calls has begun the transaction."""
     from alembic import command  # noqa: PLC0415  # costs 100 ms, and only a schema that changes needs it
     from alembic.config import Config  # noqa: PLC0415  # likewise

@@ -20,6 +20,8 @@ from acp_ledger.store import engine, guards, schema, tables, verify
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from acp_ledger.store.writer import Writer
+
 FOLDER: Final = schema.scripts()
 FILES: Final = sorted((FOLDER / "versions").glob("*.py"))
 DATA: Final = Path(__file__).parent / "data"
@@ -78,13 +80,13 @@ def test_nothing_goes_down() -> None:
 
 
 @pytest.fixture
-def writer(database_url: str) -> Iterator[engine.Writer]:
+def writer(database_url: str) -> Iterator[Writer]:
     """A connection to an empty place."""
     with closing(engine.open_writer(database_url)) as opened:
         yield opened
 
 
-def _load(writer: engine.Writer, number: str) -> None:
+def _load(writer: Writer, number: str) -> None:
     """Insert the rows of a revision by the tables as they are there."""
     there = MetaData()
     there.reflect(writer.connection, resolve_fks=False)
@@ -100,7 +102,7 @@ def _load(writer: engine.Writer, number: str) -> None:
             writer.connection.execute(insert(there.tables[name]), values)
 
 
-def _climb(writer: engine.Writer, folder: Path) -> None:
+def _climb(writer: Writer, folder: Path) -> None:
     with schema._Migrating(writer):
         schema._run(writer, folder)
 
@@ -117,7 +119,7 @@ def _below(path: Path, target: Path, *extra: str) -> Path:
 
 
 @pytest.mark.parametrize("first", FILES, ids=lambda path: path.stem)
-def test_rows_of_each_revision_verify_at_the_top(writer: engine.Writer, tmp_path: Path, first: Path) -> None:
+def test_rows_of_each_revision_verify_at_the_top(writer: Writer, tmp_path: Path, first: Path) -> None:
     """A ledger made at any revision, with rows of that time, verifies after the climb, unchanged."""
     number = _revision(first).revision
     _climb(writer, _below(first, tmp_path / "ladder"))
@@ -133,14 +135,14 @@ def test_rows_of_each_revision_verify_at_the_top(writer: engine.Writer, tmp_path
     assert len(before) == 15
 
 
-def test_ladder_ends_where_the_tables_say(writer: engine.Writer, database_url: str) -> None:
+def test_ladder_ends_where_the_tables_say(writer: Writer, database_url: str) -> None:
     """A ledger that climbed has exactly the tables, columns, keys and comments of the code, and every guard."""
     _climb(writer, FOLDER)
     assert schema.check(database_url) == []
     assert set(guards.names(writer.connection.dialect.name)) <= guards.present(writer.connection)
 
 
-def test_difference_is_found(writer: engine.Writer, database_url: str) -> None:
+def test_difference_is_found(writer: Writer, database_url: str) -> None:
     """A guard that was dropped, or a column that was added by hand, is named by the check."""
     _climb(writer, FOLDER)
     writer.connection.execute(text("DROP VIEW audit_turns"))
@@ -150,7 +152,7 @@ def test_difference_is_found(writer: engine.Writer, database_url: str) -> None:
     assert "extra" in found
 
 
-def test_second_step_adds_its_row_and_keeps_the_guards(writer: engine.Writer, tmp_path: Path) -> None:
+def test_second_step_adds_its_row_and_keeps_the_guards(writer: Writer, tmp_path: Path) -> None:
     """An upgrade leaves a row for its revision, the same ledger id, and every guard made anew."""
     _climb(writer, FOLDER)
     first = schema.current(writer.connection)
@@ -164,7 +166,7 @@ def test_second_step_adds_its_row_and_keeps_the_guards(writer: engine.Writer, tm
         writer.connection.execute(text("DELETE FROM ledger"))
 
 
-def test_failed_step_changes_nothing(writer: engine.Writer, tmp_path: Path) -> None:
+def test_failed_step_changes_nothing(writer: Writer, tmp_path: Path) -> None:
     """An upgrade that fails in its middle leaves the schema, its guards and its revision as they were."""
     _climb(writer, FOLDER)
     broken = SECOND + "    op.drop_table('nowhere')\n"
@@ -177,7 +179,7 @@ def test_failed_step_changes_nothing(writer: engine.Writer, tmp_path: Path) -> N
     assert "extras" not in schema_tables(writer)
 
 
-def schema_tables(writer: engine.Writer) -> set[str]:
+def schema_tables(writer: Writer) -> set[str]:
     """Names of the tables there are."""
     there = MetaData()
     there.reflect(writer.connection)

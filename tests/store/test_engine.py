@@ -17,6 +17,7 @@ from acp_ledger.errors import DatabaseRefused, LedgerLocked, NoLedger
 from acp_ledger.store import engine, files
 from acp_ledger.store.files import InstanceLock
 from acp_ledger.store.ledger import Ledger
+from acp_ledger.store.writer import Writer
 from tests.support import seed
 from tests.support.postgres import ON_POSTGRES, ON_SQLITE
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tests.support.postgres import Cluster
 
 
-def _pragma(writer: engine.Writer, name: str) -> Any:
+def _pragma(writer: Writer, name: str) -> Any:
     return writer.driver.execute(f"PRAGMA {name}").fetchone()[0]
 
 
@@ -40,7 +41,7 @@ def test_sqlite_settings_are_read_back(tmp_path: Path, synchronous: engine.Synch
 
 def test_setting_that_does_not_stick_is_refused() -> None:
     """Where SQLite answers something else than what was asked for, the connection is not used."""
-    writer = engine.Writer(create_engine("sqlite://"), None)
+    writer = Writer(create_engine("sqlite://"), None)
     with closing(writer), pytest.raises(DatabaseRefused, match="journal_mode = WAL: it reads back as 'memory'"):
         engine._set_sqlite(writer, "full")
 
