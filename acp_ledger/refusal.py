@@ -31,7 +31,7 @@ def refuse(sentence: str, *, details: str | None = None, heard: bytes = b"", sta
         heard: What was read of stdin before.
         status: The exit status, where the daemon gave one; else 69.
     """
-    sentence = sentence.removeprefix("acp-ledger: ")  # a daemon's sentence may say already who speaks
+    sentence = in_one_line(sentence.removeprefix("acp-ledger: "))  # a daemon's sentence may say already who speaks
     complain(sentence)
     if not os.isatty(0):
         request_id = _first_request(heard)
@@ -42,7 +42,7 @@ def refuse(sentence: str, *, details: str | None = None, heard: bytes = b"", sta
 
 def complain(sentence: str) -> None:
     """Put one line on stderr, or lose it where nobody reads there: it must never hold up the end."""
-    line = f"acp-ledger-run: {' '.join(sentence.split())}\n".encode("utf-8", "backslashreplace")
+    line = f"acp-ledger-run: {in_one_line(sentence)}\n".encode("utf-8", "backslashreplace")
     poll = select.poll()
     poll.register(2, select.POLLOUT)
     if poll.poll(_STDERR_MILLISECONDS):
@@ -50,6 +50,13 @@ def complain(sentence: str) -> None:
             os.write(2, line[:_PIECE_BYTES])
         except OSError:
             return  # stderr is closed, so nobody can be told
+
+
+def in_one_line(text: str) -> str:
+    """Join what stands on lines of its own, such as a message and its hint, into sentences on one line."""
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    closed = [line if line.endswith((".", "!", "?", ":")) else f"{line}." for line in lines[:-1]]
+    return " ".join([*closed, *lines[-1:]])
 
 
 def answer(request_id: bytes, sentence: str, details: str) -> bytes:

@@ -17,6 +17,7 @@ import time
 
 from acp_ledger import paths
 from acp_ledger.dial import NoDaemon, dial
+from acp_ledger.refusal import in_one_line
 
 TYPE_CHECKING = False  # typing itself would cost the runner more than everything else here
 if TYPE_CHECKING:
@@ -221,5 +222,5 @@ class _Log:
             lines = file.read(_TAIL_BYTES).decode("utf-8", "replace").splitlines()
         filled = [line.strip() for line in lines if line.strip()]
         errors = [number for number, line in enumerate(filled) if line.startswith(_ERROR)]
-        last = "; ".join(filled[errors[-1] if errors else -1 :]).removeprefix(_ERROR)
+        last = in_one_line("\n".join(filled[errors[-1] if errors else -1 :])).removeprefix(_ERROR)
         return "".join(c for c in last if c.isprintable())[:_WORDS_CHARACTERS]

@@ -89,4 +89,29 @@ def test_complaint_is_one_line() -> None:
     """An editor shows the last line of stderr."""
     program = "from acp_ledger.refusal import complain; complain('a\\nb\\udcff')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=20)
-    assert done.stderr == b"acp-ledger-run: a b\\udcff\n"
+    assert done.stderr == b"acp-ledger-run: a. b\\udcff\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("not found: nosuch\nGive its full path.", "not found: nosuch. Give its full path."),
+        ("(there are: none)\nadd [agents.x]", "(there are: none). add [agents.x]"),
+        ("one.\n\n two  words!\nthree:\nfour", "one. two words! three: four"),
+        ("alone", "alone"),
+        ("", ""),
+    ],
+)
+def test_message_and_hint_read_as_sentences(text: str, line: str) -> None:
+    """A full stop stands between what was a line each; the first letter stays, for it may be a command's."""
+    assert refusal.in_one_line(text) == line
+
+
+def test_answer_to_the_editor_is_one_line_of_sentences() -> None:
+    """What the editor shows reads like what stands on stderr."""
+    program = "from acp_ledger.refusal import refuse; refuse('acp-ledger: it failed\\nmend it')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=b'{"id":1,"method":"m"}', capture_output=True, check=True, timeout=20
+    )
+    assert json.loads(done.stdout)["error"]["message"] == "acp-ledger: it failed. mend it"
+    assert done.stderr == b"acp-ledger-run: it failed. mend it\n"

@@ -178,7 +178,7 @@ def test_living_socket_is_never_unlinked(house: House) -> None:
         (["/nonexistent/acp-ledgerd"], "cannot start /nonexistent/acp-ledgerd: No such file or directory (log: "),
         (
             _says("one", "acp-ledgerd: schema differs", "ledgerctl db upgrade", ""),
-            ": schema differs; ledgerctl db upgrade (",
+            ": schema differs. ledgerctl db upgrade (",
         ),
         (_says("one", "two"), ": two (log: "),
         (["/bin/true"], "could be reached (log: "),
