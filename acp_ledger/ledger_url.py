@@ -57,6 +57,11 @@ class LedgerUrl:
         """The ledger's file, None on Postgres."""
         return None if self.is_postgres else Path(self.text.removeprefix(_SQLITE).partition("?")[0])
 
+    @property
+    def has_password(self) -> bool:
+        """Whether the address holds a secret, in whatever place."""
+        return str(self) != self.text
+
     def __str__(self) -> str:
         return without_secrets(self.text)
 

@@ -10,6 +10,7 @@ system's. Values are merged key by key.
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -36,6 +37,12 @@ IGNORED_VARIABLES: Final = frozenset(
     }
 )
 """Variables that begin as settings do and are none."""
+
+DEFAULT: Final = "the default"
+"""The origin of a value that nobody gave."""
+
+READABLE_BY_OTHERS: Final = stat.S_IRGRP | stat.S_IROTH
+EXPOSED: Final = "it holds a database password, and others may read it"
 
 DEFAULT_LEDGER: Final = "sqlite:///~/.local/share/acp-ledger/ledger.db"
 
@@ -202,7 +209,18 @@ class Settings(BaseSettings):
 
     def origin(self, key: str) -> str:
         """Where a value comes from: `a flag`, a variable's name, a file's path, or `the default`."""
-        return self._origins.get(key, "the default")
+        return self._origins.get(key, DEFAULT)
+
+    def exposed_file(self) -> Path | None:
+        """The settings file that gives the ledger's password away, for others may read it; None where none does."""
+        origin = self.origin("database.url")
+        if not self.database.url.has_password or origin in {FLAG, DEFAULT} or origin.startswith(PREFIX):
+            return None
+        try:
+            mode = Path(origin).stat().st_mode
+        except OSError:
+            return None  # it was there a moment ago, and nothing else depends on it
+        return Path(origin) if mode & READABLE_BY_OTHERS else None
 
     def listen_path(self) -> Path | None:
         """The socket to listen on, or None when one has to be given.
@@ -264,7 +282,7 @@ def _problem(detail: ErrorDetails, origins: dict[str, str]) -> str:
     key = ".".join(location)
     while location and ".".join(location) not in origins:
         location.pop()
-    origin = origins.get(".".join(location), "the default")
+    origin = origins.get(".".join(location), DEFAULT)
     what = origin if origin.startswith(PREFIX) else f"{origin}: {key}"
     message = detail["msg"].removeprefix("Value error, ")
     if detail["type"] in {"model_type", "dict_type", "model_attributes_type"}:

@@ -265,6 +265,25 @@ def test_unmistakable_address_is_taken(given: str) -> None:
     assert "CAN" not in f"{url}{url!r}"
 
 
+@pytest.mark.parametrize(
+    ("mode", "url", "is_exposed"),
+    [
+        (0o640, "postgresql://ann:CANARY@db/acp", True),
+        (0o604, "postgresql://db/acp?password=CANARY", True),
+        (0o600, "postgresql://ann:CANARY@db/acp", False),
+        (0o644, "postgresql://ann@db/acp", False),
+    ],
+)
+def test_file_that_gives_a_password_away_is_known(
+    user_file: Callable[[str], Path], mode: int, url: str, *, is_exposed: bool
+) -> None:
+    """A password that group or others may read is noticed; it is used all the same."""
+    path = user_file(f'[database]\nurl = "{url}"\n')
+    path.chmod(mode)
+    assert load().exposed_file() == (path if is_exposed else None)
+    assert load(None, {"database.url": "postgresql://ann:CANARY@db/acp"}).exposed_file() is None
+
+
 def test_ledger_file_is_known_on_sqlite_alone() -> None:
     """The lock beside the file needs its path; Postgres has none."""
     assert str(LedgerUrl.parse("sqlite:////x/l.db?timeout=1").sqlite_file) == "/x/l.db"

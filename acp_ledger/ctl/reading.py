@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acp_ledger import paths
+from acp_ledger.ctl.render import note
 from acp_ledger.errors import DatabaseRefused, LedgerError, NoLedger, StoreFault, UsageError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 SHORTEST_PREFIX: Final = 4
 _SETTINGS: Final = "ACP_LEDGER_"
+_WARNED: Final = "acp_ledger.ctl.reading.warned"
 
 
 class NothingFoundError(LedgerError):
@@ -45,7 +47,25 @@ def settings_of(options: Options) -> Settings:
     from acp_ledger.settings import load
 
     overrides = {"database.url": as_url(options.ledger)} if options.ledger else {}
-    return load(_config_file(options), overrides)
+    settings = load(_config_file(options), overrides)
+    _warn_exposed(settings, options)
+    return settings
+
+
+def _warn_exposed(settings: Settings, options: Options) -> None:
+    """Say once in a run that others may read a settings file with a password in it."""
+    import click
+
+    from acp_ledger.settings import EXPOSED
+
+    file = settings.exposed_file()
+    context = click.get_current_context(silent=True)
+    said = {} if context is None else context.find_root().meta
+    if file is None or said.setdefault(_WARNED, False):
+        return
+    said[_WARNED] = True
+    note(f"warning: {file}: {EXPOSED}", options)
+    note(f"hint: chmod 600 {shlex.quote(os.fspath(file))}", options)
 
 
 def ledger_url(options: Options) -> str:

@@ -7,6 +7,7 @@ from others; every error ends as a sentence on stderr and the status that belong
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from importlib import metadata
@@ -20,7 +21,7 @@ from acp_ledger import logs
 from acp_ledger.daemon import processes
 from acp_ledger.daemon.daemon import Daemon, open_daemon
 from acp_ledger.errors import ConfigError, LedgerError, NoLedger
-from acp_ledger.settings import Settings, load
+from acp_ledger.settings import EXPOSED, Settings, load
 from acp_ledger.store import schema
 
 if TYPE_CHECKING:
@@ -102,6 +103,9 @@ async def _obey(signals: Any, daemon: Daemon) -> None:
 def _settings(config: Path | None, flags: Mapping[str, Any], log: Mapping[str, str | None]) -> Settings:
     settings = load(config, {**flags, "log.format": log["log_format"], "log.level": log["log_level"]})
     logs.configure(form=settings.log.format, level=settings.log.level)
+    if (file := settings.exposed_file()) is not None:
+        mend = f"chmod 600 {shlex.quote(os.fspath(file))}"
+        logs.get_logger().warning(logs.CONFIG_EXPOSED, file=file, reason=EXPOSED, hint=mend)
     return settings
 
 

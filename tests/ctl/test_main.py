@@ -320,3 +320,18 @@ def test_password_is_not_shown_by_the_refusal_of_its_url(cli: Cli, secret: str) 
     assert result.exit_code == ExitCode.USAGE
     assert "error: -L postgresql://…: write " in result.stderr
     assert "CAN" not in result.stderr
+
+
+def test_settings_file_that_gives_a_password_away_is_named(cli: Cli, tmp_path: Path) -> None:
+    """The warning stands on stderr once, names the file and what mends it, and the ledger is asked all the same."""
+    config = tmp_path / "config.toml"
+    config.write_text('[database]\nurl = "postgresql://me:CANARY@127.0.0.1:1/db"\n')
+    config.chmod(0o644)
+    for command, status in (("sessions", ExitCode.REFUSED), ("status", ExitCode.UNREACHABLE)):
+        result = cli(command, "--config", str(config))
+        assert result.exit_code == status
+        assert result.stderr.count(f"warning: {config}: it holds a database password") == 1
+        assert f"hint: chmod 600 {config}\n" in result.stderr
+        assert "CANARY" not in result.output
+    config.chmod(0o600)
+    assert "warning" not in cli("sessions", "--config", str(config)).stderr

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from acp_ledger.daemon import processes, survivors
+from acp_ledger.errors import ExitCode
 from acp_ledger.store.recovery import Process, Recovered
 from tests.daemon.house import CHUNK, PATIENCE, PROMPT, QUESTION, Address, assert_verified, greeting, is_alive, until
 
@@ -214,3 +215,17 @@ async def test_logs_hold_no_content(tmp_path: Path) -> None:
     text = (tmp_path / "log").read_text()
     assert "transport.closed" in text
     assert "canary" not in text
+
+
+def test_settings_file_that_gives_a_password_away_is_logged(tmp_path: Path) -> None:
+    """Others may read the password: the log names the file and what mends it, and the daemon goes on."""
+    config = tmp_path / "config.toml"
+    config.write_text('[database]\nurl = "postgresql://me:CANARY@127.0.0.1:1/db"\n', encoding="utf-8")
+    config.chmod(0o644)
+    exposed = run("--check", "--config", str(config), "--log-format", "json")
+    assert '"event": "config.exposed"' in exposed.stderr
+    assert f'"hint": "chmod 600 {config}"' in exposed.stderr
+    assert exposed.returncode == ExitCode.REFUSED, "what the server says, whoever may read the file"
+    assert "CANARY" not in exposed.stderr
+    config.chmod(0o600)
+    assert "config.exposed" not in run("--check", "--config", str(config), "--log-format", "json").stderr
