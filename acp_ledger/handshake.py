@@ -81,10 +81,11 @@ class Greeting:
         pid: Process id of the sender as it sees itself; 0 where not said. The kernel's word (SO_PEERCRED) counts more.
         ppid: Its parent, usually the editor; 0 where not said.
         parent_exe: Path of the parent's executable, or None where it cannot be read.
+        umask: The mode bits new files of the agent lose, or None where not said.
         program: Version of the sender's package, for messages only.
     """
 
-    __slots__ = ("agent", "argv", "cwd", "env", "labels", "parent_exe", "pid", "ppid", "program", "purpose")
+    __slots__ = ("agent", "argv", "cwd", "env", "labels", "parent_exe", "pid", "ppid", "program", "purpose", "umask")
 
     def __init__(
         self,
@@ -98,6 +99,7 @@ class Greeting:
         pid: int = 0,
         ppid: int = 0,
         parent_exe: bytes | None = None,
+        umask: int | None = None,
         program: bytes = b"",
     ) -> None:
         self.purpose = purpose
@@ -109,6 +111,7 @@ class Greeting:
         self.pid = pid
         self.ppid = ppid
         self.parent_exe = parent_exe
+        self.umask = umask
         self.program = program
 
     def __eq__(self, other: object) -> bool:
@@ -300,7 +303,8 @@ def _fields(greeting: Greeting) -> list[tuple[bytes, bytes]]:
     fields += [(b"label", key + b"=" + value) for key, value in greeting.labels]
     fields += [(b"cwd", greeting.cwd), (b"pid", b"%d" % greeting.pid), (b"ppid", b"%d" % greeting.ppid)]
     fields += [(b"program", greeting.program)]
-    optional = ((b"agent", greeting.agent), (b"parent", greeting.parent_exe))
+    umask = None if greeting.umask is None else b"%d" % greeting.umask
+    optional = ((b"agent", greeting.agent), (b"parent", greeting.parent_exe), (b"umask", umask))
     return fields + [(key, value) for key, value in optional if value is not None]
 
 
@@ -322,6 +326,7 @@ def _greeting(body: bytes) -> Greeting:
         pid=_number(one.get(b"pid", b"0")),
         ppid=_number(one.get(b"ppid", b"0")),
         parent_exe=one.get(b"parent"),
+        umask=_number(one[b"umask"]) if b"umask" in one else None,
         program=one.get(b"program", b""),
     )
 

@@ -184,7 +184,15 @@ def _greeting(arguments: Arguments) -> handshake.Greeting:
         pid=os.getpid(),
         ppid=parent,
         parent_exe=_executable(parent),
+        umask=_umask(),
     )
+
+
+def _umask() -> int:
+    """Give the umask, which can only be read by setting another one."""
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
 
 
 def _directory() -> bytes:

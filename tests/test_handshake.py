@@ -24,6 +24,7 @@ GREETINGS = st.builds(
     pid=st.integers(0, 2**22),
     ppid=st.integers(0, 2**22),
     parent_exe=st.none() | ANY,
+    umask=st.none() | st.integers(0, 0o777),
     program=ANY,
 )
 

@@ -128,6 +128,7 @@ def test_greeting_tells_what_the_editor_said(runners: Runners, daemon: FakeDaemo
     assert greeting.env == {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
     assert greeting.ppid == os.getpid()
     assert greeting.parent_exe == os.fsencode(Path("/proc/self/exe").readlink())
+    assert greeting.umask == int(Path("/proc/self/status").read_text().split("Umask:")[1].split()[0], 8)
 
 
 def test_greeting_names_the_runner(runners: Runners, daemon: FakeDaemon) -> None:

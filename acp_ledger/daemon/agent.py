@@ -41,6 +41,8 @@ class Command(NamedTuple):
     argv: tuple[bytes, ...]
     cwd: bytes
     env: Mapping[bytes, bytes]
+    umask: int | None = None
+    """The editor's; None: the one the daemon was started with."""
 
 
 class Ending(NamedTuple):
@@ -119,7 +121,7 @@ class Children:
                 cwd=command.cwd,
                 env={**command.env, processes.TAG: mark},  # type: ignore[dict-item]  # bytes, as subprocess takes them
                 process_group=0,
-                umask=self._umask,
+                umask=self._umask if command.umask is None else command.umask,
             )
         return process, pipes
 

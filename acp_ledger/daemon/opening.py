@@ -38,7 +38,7 @@ def command_of(greeting: Greeting, agents: Mapping[str, AgentSettings]) -> Comma
         UsageError: There is neither a command nor a name.
     """
     if greeting.argv:
-        return Command(greeting.argv, greeting.cwd, greeting.env)
+        return Command(greeting.argv, greeting.cwd, greeting.env, greeting.umask)
     if greeting.agent is None:
         raise UsageError("no agent to start", hint="acp-ledger-run -- COMMAND, or acp-ledger-run --agent NAME")
     name = os.fsdecode(greeting.agent)
@@ -51,7 +51,7 @@ def command_of(greeting: Greeting, agents: Mapping[str, AgentSettings]) -> Comma
     agent = agents[name]
     added = {os.fsencode(key): os.fsencode(value) for key, value in agent.env.items()}
     argv = (os.fsencode(agent.command), *map(os.fsencode, agent.args))
-    return Command(argv, greeting.cwd, {**greeting.env, **added})
+    return Command(argv, greeting.cwd, {**greeting.env, **added}, greeting.umask)
 
 
 def transport_of(greeting: Greeting, command: Command, peer: Peer, settings: Settings, opened_at: int) -> NewTransport:

@@ -166,10 +166,11 @@ async def test_missing_directory_is_named(sqlite_house: House) -> None:
 
 
 async def test_agent_gets_what_the_editor_gave(sqlite_house: House, tmp_path: Path) -> None:
-    """Arguments, directory and environment are the editor's, byte for byte; descriptors are three; nothing is ours."""
+    """Arguments, directory, environment and umask are the editor's; descriptors are three; nothing is ours."""
     noted = tmp_path / "noted"
     env = {b"PATH": b"/usr/bin:/bin", b"ODD": b"\xff=\xfe", b"LC_ALL": b"C"}
-    async with sqlite_house.editor(greeting(["note", str(noted)], cwd=bytes(tmp_path), env=env)) as editor:
+    said = greeting(["note", str(noted)], cwd=bytes(tmp_path), env=env, umask=0o027)
+    async with sqlite_house.editor(said) as editor:
         await editor.rest()
     given = json.loads(noted.read_text())
     transport_id = sqlite_house.rows("SELECT id FROM transports")[0][0]
@@ -181,7 +182,7 @@ async def test_agent_gets_what_the_editor_gave(sqlite_house: House, tmp_path: Pa
     assert (given["cwd"], given["descriptors"], given["umask"], given["group"]) == (
         str(tmp_path),
         [0, 1, 2],
-        0o022,
+        0o027,
         True,
     )
 
