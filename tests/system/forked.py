@@ -34,7 +34,7 @@ for _word in iter(sys.stdin.readline, ""):
         os._exit(0)
     print(pid, flush=True)
     os.waitpid(pid, 0)
-    print('{"event": "daemon.gone"}', file=sys.stderr, flush=True)
+    print('{"event": "daemon.gone", "pid": %d}' % pid, file=sys.stderr, flush=True)
     print("gone", flush=True)
 """
 
@@ -59,8 +59,7 @@ class ForkedDaemon(InstalledDaemon):
 
     def start(self, *_before: str) -> None:
         """Fork it and wait until it lets runners in."""
-        with self._heard:
-            self.log.clear()
+        self.log.clear()
         self._pid = int(self._say("start"))
         self.wait_for("daemon.ready")
 
@@ -74,6 +73,10 @@ class ForkedDaemon(InstalledDaemon):
         if self._nursery.stdout is None:
             raise AssertionError("no way from the nursery")
         return self._nursery.stdout.readline()
+
+    def is_over(self) -> bool:
+        """Whether this very daemon is gone; the farewell of the one before it may come late."""
+        return super().is_over() or any(f'"daemon.gone", "pid": {self._pid}}}' in line for line in self.log[-1:])
 
     @property
     def pid(self) -> int:

@@ -77,13 +77,14 @@ class InstalledDaemon:
         def told() -> bool:
             return sum(f'"{event}"' in line for line in self.log) >= count
 
-        def over() -> bool:
-            return self.log[-1:] in ([""], ['{"event": "daemon.gone"}\n'])
-
         with self._heard:
-            self._heard.wait_for(lambda: told() or over(), PATIENCE)
+            self._heard.wait_for(lambda: told() or self.is_over(), PATIENCE)
             if not told():
                 raise AssertionError(f"no {event} in the daemon's log:\n{''.join(self.log)}")
+
+    def is_over(self) -> bool:
+        """Whether it will tell nothing more."""
+        return self.log[-1:] == [""]
 
     @property
     def pid(self) -> int:
