@@ -70,6 +70,8 @@ class Carrier:
         self._writes_socket = True
         self._editor_ended = False
         self._poll = select.poll()
+        self._editor = select.poll()
+        self._editor.register(STDOUT, select.POLLOUT)
         self._watched: dict[int, int] = {}
         self._wakeup, signalled = os.pipe()
         os.set_blocking(signalled, False)  # positional only
@@ -158,7 +160,7 @@ class Carrier:
         if not data:
             self._reads_stdin = False
             self._editor_ended = True
-            self._half_close()
+        self._write_socket()
 
     def _half_close(self) -> None:
         """Tell the daemon that the editor's input ended, once all of it is sent."""
@@ -178,7 +180,8 @@ class Carrier:
 
     def _write_socket(self) -> None:
         try:
-            del self._input[: self._connection.send(self._input)]
+            if self._input and self._writes_socket:
+                del self._input[: self._connection.send(self._input)]
         except BlockingIOError:
             return
         except OSError:  # the daemon reads no more; what it still has to say is read to its end
@@ -198,6 +201,8 @@ class Carrier:
         try:
             for kind, payload in self._packets.feed(data):
                 self._take(kind, payload)
+            if self._output and self._editor.poll(0):
+                self._write_stdout()  # now and not in the next round: this is on the way of every line
         except handshake.HandshakeError as wrong:
             self.fatal = f"the daemon sent {wrong}"
             self._reads_socket = self._reads_stdin = False
