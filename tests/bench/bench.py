@@ -89,10 +89,11 @@ def agent_main() -> None:
 def _perform(order: str, out: IO[bytes]) -> None:
     what, count = order.split()
     if what == "idle":
+        # A chunk is a frame and nothing else, so that the bare insert is of the very same row.
         for number in range(int(count)):
             # select with a timeout is the pause between two idle lines: an agent that thinks.
             select.select([], [], [], PAUSE_SECONDS)
-            out.write(step(number, time.monotonic_ns()))
+            out.write(chunk(number, time.monotonic_ns()))
             out.flush()
         return
     make = chunk if what == "chunks" else step
