@@ -197,6 +197,7 @@ async def test_orphans_are_reaped() -> None:
         nursery.start_soon(agent.wait)
 
         def reaped() -> bool:
+            """Whether nothing is left of it."""
             children.reap_now()
             return processes.stat(pid) is None
 

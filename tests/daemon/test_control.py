@@ -35,7 +35,8 @@ async def ask(house: House, request: str) -> dict[str, Any]:
 
 async def test_socket_is_ours_alone(sqlite_house: House) -> None:
     """Nobody else may connect: the socket is 0600."""
-    assert stat.S_IMODE(sqlite_house.path.stat().st_mode) == 0o600
+    found = await trio.Path(sqlite_house.path).stat()
+    assert stat.S_IMODE(found.st_mode) == 0o600
 
 
 async def test_status_tells_daemon_ledger_and_sessions(sqlite_house: House) -> None:
@@ -166,6 +167,7 @@ async def test_many_runners_at_once(tmp_path: Path) -> None:
         served = []
 
         async def one(number: int) -> None:
+            """Be one of the runners."""
             served.append((await house.session(["send", f"agent {number}"])).output)
 
         async with trio.open_nursery() as nursery:

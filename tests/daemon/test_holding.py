@@ -51,6 +51,7 @@ async def trouble(house: House, what: str) -> None:
     """Wait until the daemon says that it is held, or degraded, or neither."""
 
     def state() -> str:
+        """What the daemon says of itself."""
         found = house.daemon.status()["committer"]
         return "degraded" if found["degraded"] else "none" if found["held_seconds"] is None else "held"
 

@@ -116,12 +116,12 @@ def test_rows_are_of_their_lines_transaction(cluster: Cluster, tmp_path: Path) -
             " SELECT transport_id, frame_seq, xmin FROM transport_events"
         )
         # Only names from above are put together here.
-        transactions = daemon.query(f"SELECT COUNT(DISTINCT xmin::text) FROM ({records}) r")  # noqa: S608
+        transactions = daemon.query(f"SELECT COUNT(DISTINCT xmin::text) FROM ({records}) r")  # noqa: S608  # see above
         assert transactions[0][0] > 20
         compared = 0
         for table in sorted(set(TABLE_OF.values()) - {TABLE_OF[Frame], TABLE_OF[Event]}):
             ((rows, alike),) = daemon.query(
-                f"SELECT COUNT(*), COUNT(*) FILTER (WHERE d.xmin = r.xmin) FROM {table} d"  # noqa: S608
+                f"SELECT COUNT(*), COUNT(*) FILTER (WHERE d.xmin = r.xmin) FROM {table} d"  # noqa: S608  # see above
                 f" LEFT JOIN ({records}) r USING (transport_id, frame_seq)"
             )
             assert (table, alike) == (table, rows)
