@@ -55,6 +55,7 @@ SAFE_SQLITE: Final = (3, 51, 3)
 
 STATEMENT_MILLISECONDS: Final = 8_000
 LOCK_MILLISECONDS: Final = 1_000
+LOCK_ATTEMPTS: Final = 4
 CONNECT_SECONDS: Final = 5
 LOCK_NOT_AVAILABLE: Final = "55P03"
 
@@ -300,21 +301,23 @@ def advisory_key(name: str) -> int:
 
 
 def lock_postgres(writer: Writer, name: str) -> None:
-    """Take an advisory lock that lives as long as the connection, waiting at most `LOCK_MILLISECONDS`.
+    """Take an advisory lock that lives as long as the connection, waiting for it `LOCK_ATTEMPTS` lock timeouts long.
 
-    The wait is for a connection of our own that was lost and that the server has not ended yet.
+    The wait is for a connection of our own that was lost, or of a daemon that was killed, and that the server has not
+    ended yet.
 
     Raises:
         LedgerLocked: Another connection has it.
     """
     key = advisory_key(name)
-    try:
-        writer.connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": key})
-    except SQLAlchemyError as error:
-        if getattr(driver_error(error), "sqlstate", None) != LOCK_NOT_AVAILABLE:
-            raise
-    else:
-        return
+    for _ in range(LOCK_ATTEMPTS):
+        try:
+            writer.connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": key})
+        except SQLAlchemyError as error:
+            if getattr(driver_error(error), "sqlstate", None) != LOCK_NOT_AVAILABLE:
+                raise
+        else:
+            return
     holder = writer.connection.execute(
         text(
             "SELECT a.application_name || ', backend ' || a.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid) "

@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import func, select, text
+from sqlalchemy import create_engine, func, select, text
 
 from acp_ledger.errors import LedgerLocked
 from acp_ledger.protocol.records import TO_CLIENT
@@ -287,6 +287,27 @@ def test_second_daemon_is_told_who_has_the_ledger(ledger_url: str) -> None:
         Ledger.open(ledger_url, seed.DAEMON, at=seed.START)
     assert caught.value.exit_code == 11
     assert str(os.getpid()) in caught.value.message
+
+
+@ON_POSTGRES
+def test_start_outwaits_what_a_killed_daemon_left(ledger_url: str) -> None:
+    """A server that takes longer than a lock timeout to notice a death does not keep the next daemon from starting."""
+    first = Ledger.open(ledger_url, seed.DAEMON, at=seed.START)
+    waiting = text("SELECT a.query_start FROM pg_stat_activity a JOIN pg_locks l USING (pid) WHERE NOT l.granted")
+    engine = create_engine(ledger_url, isolation_level="AUTOCOMMIT")
+
+    def close_at_second_attempt() -> None:
+        attempts: set[Any] = set()
+        with engine.connect() as connection:
+            while len(attempts) < 2:
+                attempts.update(connection.execute(waiting).scalars())
+        first.close()
+
+    closing_first = threading.Thread(target=close_at_second_attempt)
+    closing_first.start()
+    Ledger.open(ledger_url, seed.DAEMON, at=seed.START).close()
+    closing_first.join()
+    engine.dispose()
 
 
 def test_lock_is_free_after_close(ledger_url: str) -> None:
