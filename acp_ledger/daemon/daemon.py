@@ -129,10 +129,11 @@ async def open_daemon(settings: Settings, listen: Path, umask: int) -> AsyncIter
             tasks.start_soon(children.reap)
             house = House(committer, children, _rules(settings), trio.Event(), trio.Event())
             daemon = Daemon(settings, ledger, house)
-            async with trio.open_nursery() as guests:
+            # The porch is inside: nobody is let in any more by the time the house waits for its guests to leave.
+            async with trio.open_nursery() as guests, trio.open_nursery() as porch:
                 door = Door(daemon.run, daemon.answer)
-                accepting = await tasks.start(door.serve, listener, guests)
-                tasks.start_soon(_close_door, daemon.stopped, accepting)
+                accepting = await porch.start(door.serve, listener, guests)
+                porch.start_soon(_close_door, daemon.stopped, accepting)
                 logs.get_logger().info(logs.DAEMON_READY, pid=os.getpid(), socket=str(listen))
                 yield daemon
                 daemon.stopped.set()
