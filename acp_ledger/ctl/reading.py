@@ -108,10 +108,14 @@ def _is_configured() -> bool:
 @contextmanager
 def open_ledger(options: Options) -> Iterator[Connection]:
     """Open the ledger for reading only."""
+    import logging
+
     from sqlalchemy.exc import SQLAlchemyError
 
     from acp_ledger.store import engine
 
+    # Whoever closes our pipe early leaves us a cursor that outlives its connection, which SQLAlchemy would tell him.
+    logging.getLogger("sqlalchemy").addHandler(logging.NullHandler())
     url = ledger_url(options)
     reader = engine.open_reader(url)
     try:
