@@ -18,7 +18,7 @@ from acp_ledger.ctl.reading import NothingFoundError, SessionKey, find, last_ses
 from acp_ledger.ctl.render import cell, document, page
 from acp_ledger.ctl.text import escape, shorten
 from acp_ledger.ctl.times import as_text
-from acp_ledger.ctl.words import answer_words, outcome_words, status_words
+from acp_ledger.ctl.words import answer_words, outcome_words, prompt_words, status_words
 from acp_ledger.errors import LedgerError, UsageError
 
 if TYPE_CHECKING:
@@ -140,8 +140,17 @@ def _show_session(connection: Connection, key: SessionKey, options: Options) -> 
     if options.output != "table":
         document("show", {name: _records(rows) for name, rows in content.items()}, options)
         return
-    content["timeline"] = list(queries.timeline(connection, wanted))
+    content["timeline"] = [_with_words(connection, moment) for moment in queries.timeline(connection, wanted)]
     _write(_session_screen(content), options)
+
+
+def _with_words(connection: Connection, moment: answers.Moment) -> answers.Moment:
+    """Put what the user asked, which only the line holds, beside its moment."""
+    if (moment.step, moment.word, moment.detail) != ("prompted", "request", None):
+        return moment
+    frame = _queries().frame(connection, moment.transport_id, moment.frame_seq)
+    words = prompt_words(None if frame is None or frame.body is None else _bytes(frame.body))
+    return moment if words is None else moment._replace(word=None, detail=shorten(words, TEXT_SHOWN))
 
 
 def _of_transport(transport_id: int) -> Filter:

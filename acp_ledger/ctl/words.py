@@ -55,3 +55,23 @@ def answer_words(decision: Decision) -> str:
         )
     kind = escape(decision.option_kind) if decision.option_kind else "(not offered)"
     return f"{kind} ({decision.effect}), by {decision.decided_by}"
+
+
+def prompt_words(body: bytes | None) -> str | None:
+    """Give what the user asked, read from the stored line of a prompt; other blocks by their kind, as `[image]`.
+
+    None where the line is gone or cannot be read.
+    """
+    from acp_ledger.protocol.envelope import parse
+
+    params = parse(body).params if body is not None else None
+    blocks = params.get("prompt") if isinstance(params, dict) else None
+    if not isinstance(blocks, list):
+        return None
+    return "\n".join(_block_words(block) for block in blocks)
+
+
+def _block_words(block: object) -> str:
+    kind = block.get("type") if isinstance(block, dict) else None
+    text = block.get("text") if isinstance(block, dict) and kind == "text" else None
+    return text if isinstance(text, str) else f"[{kind or 'unreadable'}]"

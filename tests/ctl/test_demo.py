@@ -63,6 +63,7 @@ def test_kept_demo_can_be_looked_at(cli: Cli, tmp_path: Path) -> None:
     shown = cli("show", "--last", "-L", str(directory / "ledger.db"))
     assert "stopped" not in shown.stdout
     assert "I will leave it alone." in shown.stdout
+    assert "prompted    What is in the build directory?" in shown.stdout
     assert cli("demo", "--keep", str(directory)).exit_code == ExitCode.USAGE
 
 
