@@ -152,8 +152,9 @@ def _kind(value: dict[str, Any], notes: list[Note]) -> FrameKind:
             notes.append(("wrong_type", "method"))
         return "opaque"
     if not answer:
-        notes.append(("shapeless", "no method, result or error"))
-        return "opaque"
+        # Under an id it is an answer without content: whoever waits for that id has heard something, and nothing.
+        notes.append(("shapeless", "no result or error" if "id" in value else "no method, result or error"))
+        return "response" if "id" in value else "opaque"
     return _response(value, notes)
 
 

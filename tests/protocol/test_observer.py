@@ -207,7 +207,7 @@ class TestFrames:
 
     @pytest.mark.parametrize(
         "line",
-        [b"", b"  ", b"not json", b"42", b"null", b"[]", b'{"id":1}', b'{"id":1,"id":2,"method":"m"}', b"\xff\xfe"],
+        [b"", b"  ", b"not json", b"42", b"null", b"[]", b'{"x":1}', b'{"id":1,"id":2,"method":"m"}', b"\xff\xfe"],
     )
     def test_opaque_line_is_one_entry(self, line: bytes) -> None:
         """What nobody can classify is kept, flagged, and moves nothing."""

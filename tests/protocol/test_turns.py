@@ -104,7 +104,8 @@ class TestTurns:
         wire = prompted()
         wire.agent(chunk("one's "))
         wire.client(prompt("p2"))
-        assert wire.agent(chunk("whose?")).turn_id is None
+        unattributed = wire.agent(chunk("whose?"))
+        assert (unattributed.turn_id, unattributed.phase) == (None, "turn")
         assert wire.agent(update("tool_call", toolCallId="c", title="T")).turn_id is None
         assert wire.agent(ended("p1")).turn_id == 1
         assert wire.agent(chunk("two's")).turn_id == 2
@@ -382,6 +383,18 @@ class TestIds:
         wire.agent(b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}')
         assert wire.rows(TurnEnd) == []
         assert wire.anomalies() == [("no_id", None), ("orphan_response", None)]
+
+    def test_answer_without_content_ends_what_it_answers(self) -> None:
+        """Under an id somebody waits for, neither result nor error is a protocol error, and no approval."""
+        wire = prompted()
+        wire.agent(question("q"))
+        wire.client(b'{"jsonrpc":"2.0","id":"q"}')
+        wire.agent(b'{"jsonrpc":"2.0","id":"p1"}')
+        (decision,) = wire.rows(Decision)
+        assert (decision.outcome, decision.effect) == ("malformed", "unknown")
+        (end,) = wire.rows(TurnEnd)
+        assert (end.outcome, end.stop_reason) == ("protocol_error", None)
+        assert [class_ for class_, _ in wire.anomalies()] == ["shapeless", "shapeless"]
 
     def test_duplicate_id_is_told_and_answered_in_order(self) -> None:
         """Two prompts under one id: the first keeps its place, and both answers are told as ambiguous."""

@@ -44,7 +44,22 @@ def test_kind_that_is_no_step_is_named(kind: str) -> None:
 
 def test_kinds_are_the_fourteen_of_the_schema() -> None:
     """Three are steps; the joined streams and the state kinds are among the rest."""
-    assert len(UPDATE_KINDS) == len(set(UPDATE_KINDS)) == 14
+    assert sorted(UPDATE_KINDS) == [
+        "agent_message_chunk",
+        "agent_thought_chunk",
+        "available_commands_update",
+        "compaction_summary_chunk",
+        "compaction_update",
+        "config_option_update",
+        "current_mode_update",
+        "notice",
+        "plan",
+        "session_info_update",
+        "tool_call",
+        "tool_call_update",
+        "usage_update",
+        "user_message_chunk",
+    ]
     assert set(UPDATE_KINDS) >= STEPS
     assert set(STREAMS) <= set(UPDATE_KINDS)
     assert STATE_KINDS - {"state_update"} <= set(UPDATE_KINDS)
