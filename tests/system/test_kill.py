@@ -234,5 +234,12 @@ Ledger.commit = commit_the_one_before
 
 def test_late_commit_is_noticed(tmp_path: Path) -> None:
     """The negative control: of a daemon that commits a moment too late, kills bring to light what was not recorded."""
-    tally, _left = kill_again_and_again(tmp_path, None, SEED, 4, LATE)
-    assert tally.wrong
+    found = False
+    for more in range(10):  # a kill hits the moment by chance; what counts is that it is seen when it does
+        folder = tmp_path / str(more)
+        folder.mkdir()
+        tally, _left = kill_again_and_again(folder, None, SEED + more, 4, LATE)
+        found = bool(tally.wrong)
+        if found:
+            break
+    assert found
