@@ -132,6 +132,7 @@ def _introduction(made: str) -> list[str]:
         "them may grow new tables; their columns never change. No row is ever updated: what becomes known later is a row",
         "of its own. Only an erasure blanks erasable columns, and leaves their digests.",
         "",
+        "* On Postgres, `SET jit = off` before you ask: compiling a view over all partitions takes longer than running it.",
         "* Times in tables are microseconds since 1970 in UTC, of the daemon's clock at reading.",
         "* `NULL` means not applicable, or not said.",
         "* Words and ids that an agent owns are kept as sent; one over 256 bytes, with NUL or a lone surrogate, or that",
