@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEP_MICROSECONDS: Final = 2_000_000
-"""A wall clock that moved further than this against the monotonic one has stepped (DESIGN §4)."""
+"""A wall clock that moved further than this against the monotonic one has stepped."""
 
 
 def wall_microseconds() -> int:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 BATCH_ENTRIES: Final = 512
 BATCH_BYTES: Final = 4 << 20
-"""At most this much is one transaction, or one entry that is larger (DESIGN §3)."""
+"""At most this much is one transaction, or one entry that is larger."""
 
 FIRST_PAUSE: Final = 0.01
 LONGEST_PAUSE: Final = 1.0

@@ -332,7 +332,7 @@ class RunnerOutlet(Outlet):
             self._say(b"".join(handshake.encode_packets(handshake.ERROR, data)))
 
     def unrecorded(self, line: bytes) -> None:
-        """Send an error of our own that the ledger cannot take: only when it cannot take anything (DESIGN §9)."""
+        """Send an error of our own that the ledger cannot take: only when it cannot take anything."""
         self._say(b"".join(handshake.encode_packets(handshake.OUTPUT, line + b"\n")))
 
     def exit(self, status: int) -> None:
