@@ -13,7 +13,8 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parent.parent
-PROGRAMS: Final = {"acp-ledgerd", "acp-ledger-run", "ledgerctl", "acp-ledgerctl"}
+PROGRAMS: Final = {"acp-ledgerd", "ledgerctl", "acp-ledgerctl"}
+RUNNER: Final = "scripts/acp-ledger-run"
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,8 @@ def test_wheel_holds_migrations_and_types(wheel: Path) -> None:
 def test_wheel_holds_nothing_else(wheel: Path) -> None:
     """Tests, pages and caches stay in the checkout."""
     tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"acp_ledger"}
+    (scripts,) = [top for top in tops if top.endswith(".data")]
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"acp_ledger", scripts}
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if "__pycache__" in name]
 
 
@@ -64,6 +66,13 @@ def test_wheel_installs_every_program(installed: Path) -> None:
         assert _python(installed, f"import {module} as m; print(m.__file__, callable(m.{name}))") == (
             f"{installed / module.replace('.', '/')}.py True"
         )
+
+
+def test_wheel_holds_the_runners_own_script(installed: Path) -> None:
+    """The runner is no entry point, and its first line is one that installers replace by their interpreter."""
+    (script,) = installed.glob(f"*.data/{RUNNER}")
+    assert script.read_text() == (ROOT / "deploy" / "acp-ledger-run").read_text()
+    assert script.read_text().startswith("#!python\n")
 
 
 def test_installed_wheel_creates_a_ledger(installed: Path, tmp_path: Path) -> None:

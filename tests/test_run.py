@@ -222,7 +222,7 @@ def test_runner_describes_itself(runners: Runners, option: str, text: str) -> No
     assert process.returncode == 0
 
 
-def test_console_script_is_what_installers_write() -> None:
-    """What these tests start is what an editor starts."""
+def test_installed_script_is_the_one_tested() -> None:
+    """What these tests start is what an editor starts, but for the interpreter that the installer put into it."""
     installed = Path(sys.executable).with_name("acp-ledger-run").read_text()
-    assert all(line in installed for line in CONSOLE_SCRIPT.splitlines() if "main" in line)
+    assert installed.splitlines()[1:] == CONSOLE_SCRIPT.splitlines()[1:]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
-CONSOLE_SCRIPT = "import sys\nfrom acp_ledger.run import main\nsys.exit(main())\n"
-"""What installers write. (Older ones import `re` besides, to take a suffix of Windows off the program's name.)"""
+CONSOLE_SCRIPT = (Path(__file__).parents[2] / "deploy" / "acp-ledger-run").read_text()
+"""What is installed as `acp-ledger-run`."""
 
 BARE_PATH = "/usr/bin:/bin"
 PATIENCE = 20.0
