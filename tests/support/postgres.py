@@ -11,6 +11,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -145,16 +146,16 @@ def _make(programs: Path, folder: Path) -> Cluster:
     return Cluster(programs, data, _free_port())
 
 
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    """The cluster of this run."""
+@contextmanager
+def fresh_cluster(name: str = "") -> Iterator[Cluster]:
+    """A cluster that nobody has used; skips the test, or fails it, where the server's programs are missing."""
     programs = find_programs()
     if programs is None:
         reason = "no Postgres server programs; on Debian and Ubuntu: sudo apt install postgresql"
         if REQUIRED:
             pytest.fail(reason)
         pytest.skip(reason)
-    folder = _place() / f"acp-ledger-postgres-{os.getpid()}"
+    folder = _place() / f"acp-ledger-postgres-{os.getpid()}{name}"
     folder.mkdir(mode=0o755)
     found = _make(programs, folder)
     try:
@@ -163,6 +164,13 @@ def cluster() -> Iterator[Cluster]:
     finally:
         found.stop()
         shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """The cluster of this run."""
+    with fresh_cluster() as found:
+        yield found
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
