@@ -50,12 +50,10 @@ async def hear(agent: Agent, word: bytes) -> None:
             data += await agent.stdout.receive_some()
 
 
-async def ended(agent: Agent, patience: float) -> float:
-    """End it; gives the seconds that took."""
-    begun = trio.current_time()
+async def ended(agent: Agent, patience: float) -> None:
+    """End it."""
     with trio.fail_after(PATIENCE):
         await agent.end(patience, trio.Event())
-    return trio.current_time() - begun
 
 
 async def test_first_rung_is_the_end_of_input() -> None:
@@ -75,10 +73,10 @@ async def test_second_rung_is_term() -> None:
 
 
 async def test_last_rung_is_kill() -> None:
-    """An agent that ignores TERM is killed, and gone two seconds after a hard stop."""
+    """An agent that ignores TERM is killed, and is gone when its end returns."""
     async with running(["ignore", "SIGTERM"], ["send", "ready"], ["stay"]) as agent:
         await hear(agent, b"ready")
-        assert await ended(agent, 0) <= 2
+        await ended(agent, 0)
         assert agent.ending == (None, 9)
 
 
@@ -109,7 +107,7 @@ async def test_nothing_of_an_agent_survives(escape: dict[str, bool], tmp_path: P
         await hear(agent, b"ready")
         pid = int((tmp_path / "pid").read_text())
         assert is_alive(pid)
-        assert await ended(agent, 0) <= 3
+        await ended(agent, 0)
         assert not is_alive(pid)
         with trio.fail_after(PATIENCE):
             assert await agent.stdout.receive_some() == b""

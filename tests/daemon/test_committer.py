@@ -15,8 +15,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from acp_ledger.daemon.committer import BATCH_ENTRIES, TIDY_SECONDS, Committer, Receipt
 from acp_ledger.daemon.holding import GRACE_SECONDS
 from acp_ledger.daemon.writer import Writer, writer_thread
+from acp_ledger.errors import LedgerError
 from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT, Direction
 from tests.daemon.faults import ScriptedLedger, entry, event_entry
+from tests.support.seed import new_transport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -276,6 +278,17 @@ async def test_line_read_while_degraded_fails_its_transport(mock_clock: MockCloc
         await until(mock_clock, first.failed.is_set)
         late.put((entry(1, TO_AGENT),), b"line")
         assert late.failed.is_set()
+
+
+async def test_runner_that_comes_while_degraded_waits_for_nothing(mock_clock: MockClock) -> None:
+    """It is refused at once: the clock stands still, and the ledger is not even asked."""
+    async with bench() as made:
+        made.ledger.broken = True
+        lane, _, _ = made.lane(1)
+        lane.put((entry(1, TO_CLIENT),), b"line")
+        await until(mock_clock, lane.failed.is_set)
+        with pytest.raises(LedgerError, match="the disk is full"):
+            await made.committer.open(new_transport())
 
 
 async def test_hanging_commit_is_a_hold_too(mock_clock: MockClock) -> None:

@@ -189,9 +189,7 @@ async def test_new_runner_is_refused_while_degraded(house: House) -> None:
         with closing(lock(house.url)):
             await editor.say(request("8", "session/list"))
             await trouble(house, "degraded")
-            begun = trio.current_time()
             heard = await house.session(["send", "never"])
-            assert trio.current_time() - begun < HOLD_SECONDS
             assert (heard.output, heard.status) == (b"", 69)
             assert "the ledger cannot be written" in (heard.fatal or "")
             assert "fuser -v" in (heard.fatal or "")
@@ -199,13 +197,15 @@ async def test_new_runner_is_refused_while_degraded(house: House) -> None:
     assert (await house.session(["send", "served"])).output == b"served\n"
 
 
-async def test_new_runner_waits_for_a_short_lock(house: House) -> None:
+async def test_new_runner_waits_for_a_short_lock(tmp_path: Path) -> None:
     """Who comes while the ledger is locked for a moment is served when it is free, and nothing runs before."""
-    async with house.editor(greeting(["send", "served"])) as editor:
-        with closing(lock(house.url)):
-            await trio.testing.wait_all_tasks_blocked(0.1)
+    async with held_house(tmp_path, 600) as house:
+        locked = lock(house.url)
+        async with house.editor(greeting(["send", "served"])) as editor:
+            await until(lambda: house.daemon.status()["committer"]["error"])
             assert not house.rows("SELECT 1 FROM transports")
-        assert (await editor.rest()).output == b"served\n"
+            locked.close()
+            assert (await editor.rest()).output == b"served\n"
 
 
 async def test_idle_session_outlives_a_long_lock(house: House) -> None:

@@ -1,4 +1,4 @@
-"""An idle line through an installed daemon, with the moment it came at each end, on one clock."""
+"""An idle line through an installed daemon and an agent that says it again, heard at each end."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import os
 import selectors
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING
 
 from tests.support.peers.find import HERE
 from tests.system.installed import PATIENCE
@@ -20,15 +19,8 @@ if TYPE_CHECKING:
     from tests.system.installed import InstalledDaemon
 
 
-class Passage(NamedTuple):
-    """Seconds a line took to the agent, and the same line back to the client."""
-
-    there: float
-    back: float
-
-
 class Echo:
-    """A client whose agent says every line again and tells when it heard it."""
+    """A client whose agent says every line again and tells that it heard it."""
 
     def __init__(self, runner: subprocess.Popen[bytes], told: IO[bytes]) -> None:
         self._runner = runner
@@ -48,35 +40,25 @@ class Echo:
         """Say a line to the agent."""
         self._in.write(line + b"\n")
 
-    def agent_heard(self, seconds: float = PATIENCE) -> tuple[float, bytes] | None:
-        """The next line the agent heard, and when; None when it hears nothing for so long."""
-        if not _readable(self._told, seconds):
-            return None
-        when, _space, line = self._told.readline().rstrip(b"\n").partition(b" ")
-        return int(when) / 1e9, line
+    def agent_heard(self, seconds: float = PATIENCE) -> bytes | None:
+        """The next line the agent heard; None when it hears nothing for so long."""
+        return _line(self._told, seconds)
 
-    def client_heard(self, seconds: float = PATIENCE) -> tuple[float, bytes] | None:
-        """The next line the client heard, and when."""
-        if not _readable(self._out, seconds):
-            return None
-        line = self._out.readline().rstrip(b"\n")
-        return time.monotonic(), line
+    def client_heard(self, seconds: float = PATIENCE) -> bytes | None:
+        """The next line the client heard."""
+        return _line(self._out, seconds)
 
-    def pass_line(self, line: bytes) -> Passage:
+    def pass_line(self, line: bytes) -> None:
         """Say a line and wait until it is back."""
-        said = time.monotonic()
         self.say(line)
-        there, back = self.agent_heard(), self.client_heard()
-        assert there is not None
-        assert back is not None
-        assert there[1] == back[1] == line
-        return Passage(there[0] - said, back[0] - there[0])
+        assert self.agent_heard() == line
+        assert self.client_heard() == line
 
 
-def _readable(stream: IO[bytes], seconds: float) -> bool:
+def _line(stream: IO[bytes], seconds: float) -> bytes | None:
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
-        return bool(selector.select(seconds))
+        return stream.readline().rstrip(b"\n") if selector.select(seconds) else None
 
 
 @contextmanager
