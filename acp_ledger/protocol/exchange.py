@@ -69,6 +69,13 @@ class Request:
         self.shared: int | None = None
 
 
+class _Answered(NamedTuple):
+    """The frame that answered, and whether that was a line of our own."""
+
+    frame_seq: int
+    ours: bool
+
+
 class Match(NamedTuple):
     """What an answer answers. `related` is the frame of the other request or answer that the verdict is about."""
 
@@ -84,7 +91,7 @@ class Exchange:
 
     def __init__(self) -> None:
         self._pending: dict[Hashable, list[Request]] = {}
-        self._answered: OrderedDict[Hashable, int] = OrderedDict()
+        self._answered: OrderedDict[Hashable, _Answered] = OrderedDict()
         self._count = 0
         self._weight = 0
 
@@ -118,21 +125,26 @@ class Exchange:
         queue = self._pending.get(key)
         return queue[0] if queue else None
 
-    def answer(self, key: Hashable, frame_seq: int) -> Match:
-        """Take the request that an answer under this id belongs to."""
+    def is_settled_here(self, key: Hashable) -> bool:
+        """Whether what was asked under this id was answered by a line of our own, and nothing was asked since."""
+        answered = self._answered.get(key)
+        return answered is not None and answered.ours
+
+    def answer(self, key: Hashable, frame_seq: int, *, ours: bool = False) -> Match:
+        """Take the request that an answer under this id belongs to; `ours` says that no peer made the answer."""
         queue = self._pending.get(key)
         if queue is None:
             answered = self._answered.get(key)
-            return Match("orphan") if answered is None else Match("late", related=answered)
+            return Match("orphan") if answered is None else Match("late", related=answered.frame_seq)
         request = queue.pop(0)
         if not queue:
             del self._pending[key]
-            self._remember(key, frame_seq)
+            self._remember(key, _Answered(frame_seq, ours))
         self._count -= 1
         self._weight -= request.weight
         return Match("first" if request.shared is None else "shared", request, request.shared)
 
-    def _remember(self, key: Hashable, frame_seq: int) -> None:
+    def _remember(self, key: Hashable, answered: _Answered) -> None:
         if len(self._answered) >= ANSWERED_IDS:
             self._answered.popitem(last=False)
-        self._answered[key] = frame_seq
+        self._answered[key] = answered

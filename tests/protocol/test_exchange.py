@@ -48,6 +48,19 @@ def test_second_answer_is_late() -> None:
     assert exchange.answer("a", 3) == exchange.answer("a", 4) == Match("late", None, 2)
 
 
+def test_own_answer_settles_until_the_id_is_asked_again() -> None:
+    """What a peer says under an id that we answered comes too late; a new question under it is the peer's again."""
+    exchange = Exchange()
+    for key, ours in (("a", True), ("b", False)):
+        exchange.ask(key, request(1))
+        assert not exchange.is_settled_here(key)
+        exchange.answer(key, 2, ours=ours)
+    assert exchange.is_settled_here("a")
+    assert not exchange.is_settled_here("b")
+    exchange.ask("a", request(3))
+    assert not exchange.is_settled_here("a")
+
+
 def test_answered_ids_are_forgotten_oldest_first() -> None:
     """Memory of answers is bounded; a very late answer is an orphan."""
     exchange = Exchange()
