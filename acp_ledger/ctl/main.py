@@ -25,6 +25,7 @@ SECTIONS: Final = {
         "demo": Entry(
             "acp_ledger.ctl.demo:demo", "Record a scripted session on a throw-away ledger and check every row"
         ),
+        "config": Entry("acp_ledger.ctl.config:config", "The settings: show, check, path"),
     },
     "Look": {
         "status": Entry("acp_ledger.ctl.operate:status", "Daemon, ledger and open transports in one screen"),
