@@ -7,6 +7,9 @@ that a field can be added without a new version. The purpose of a greeting decid
 * ``run``: the runner sends its stdin raw, and half-closes at its end. The daemon answers in *packets*: one byte of
   kind, a length of four bytes, the payload. Before it closes of its own will it always sends ``EXIT``, 0 where the
   agent's status is not known yet; a runner takes an end without one for a daemon that died.
+* ``terminal``: the runner stands at a terminal and is to become the agent's command itself. Once the launch is
+  recorded the daemon answers in ``LAUNCH`` packets and an ``EXIT``, or with ``FATAL`` and an ``EXIT``. The runner then
+  closes its end by becoming the command, or sends one UTF-8 sentence why it could not, and ends.
 * ``control``: one line of JSON each way: ``{"request": …}``, then ``{"ok": true, …}`` or
   ``{"ok": false, "error": …, "hint": …}``.
 
@@ -38,6 +41,7 @@ CONTROL_LINE_BYTES = 1 << 20
 """Bound of a control request or answer, without its newline."""
 
 PURPOSE_RUN = b"run"
+PURPOSE_TERMINAL = b"terminal"
 PURPOSE_CONTROL = b"control"
 
 OUTPUT = b"o"
@@ -49,7 +53,9 @@ EXIT = b"x"
 FATAL = b"f"
 """Packet: one UTF-8 sentence why this run cannot be, or cannot go on. The runner puts it on stderr and, where no
 ``OUTPUT`` came before it, also answers the editor's first request with it as a JSON-RPC error. ``EXIT`` follows."""
-_KINDS = (OUTPUT, ERROR, EXIT, FATAL)
+LAUNCH = b"l"
+"""Packet: a piece of what a runner at a terminal is to become, as ``launch.encode`` writes it."""
+_KINDS = (OUTPUT, ERROR, EXIT, FATAL, LAUNCH)
 _HEADER = 5
 
 REQUEST_STATUS = "status"
@@ -69,11 +75,12 @@ class HandshakeError(Exception):
 
 
 class Greeting:
-    """What opens a connection: who asks, and for ``run`` the process to start exactly as the editor would have.
+    """What opens a connection: who asks, and for a run the process to start exactly as the editor would have.
 
     Attributes:
-        purpose: ``PURPOSE_RUN`` or ``PURPOSE_CONTROL``.
+        purpose: ``PURPOSE_RUN``, ``PURPOSE_TERMINAL`` or ``PURPOSE_CONTROL``.
         argv: The agent's command; empty where ``agent`` alone names it.
+        added: Words to append to the command that ``agent`` alone names: a login's own arguments.
         cwd: Working directory; empty for ``control``.
         env: The runner's whole environment. Its values must never be stored.
         agent: The name given with ``--agent``, or None.
@@ -85,7 +92,20 @@ class Greeting:
         program: Version of the sender's package, for messages only.
     """
 
-    __slots__ = ("agent", "argv", "cwd", "env", "labels", "parent_exe", "pid", "ppid", "program", "purpose", "umask")
+    __slots__ = (
+        "added",
+        "agent",
+        "argv",
+        "cwd",
+        "env",
+        "labels",
+        "parent_exe",
+        "pid",
+        "ppid",
+        "program",
+        "purpose",
+        "umask",
+    )
 
     def __init__(
         self,
@@ -101,6 +121,7 @@ class Greeting:
         parent_exe: bytes | None = None,
         umask: int | None = None,
         program: bytes = b"",
+        added: Iterable[bytes] = (),
     ) -> None:
         self.purpose = purpose
         self.argv = tuple(argv)
@@ -113,6 +134,7 @@ class Greeting:
         self.parent_exe = parent_exe
         self.umask = umask
         self.program = program
+        self.added = tuple(added)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Greeting) and _fields(self) == _fields(other)
@@ -131,10 +153,15 @@ def encode_greeting(greeting: Greeting) -> bytes:
     Raises:
         HandshakeError: It is over ``GREETING_BYTES``.
     """
-    body = b"".join(_lp(key) + _lp(value) for key, value in _fields(greeting))
+    body = encode_fields(_fields(greeting))
     if len(body) > GREETING_BYTES:
         raise HandshakeError(f"arguments and environment have {len(body)} bytes; {GREETING_BYTES} are allowed")
     return MAGIC + _lp(body)
+
+
+def encode_fields(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Write keys and values as the fields of a greeting are written."""
+    return b"".join(_lp(key) + _lp(value) for key, value in fields)
 
 
 class GreetingReader:
@@ -299,6 +326,7 @@ def _lp(data: bytes) -> bytes:
 def _fields(greeting: Greeting) -> list[tuple[bytes, bytes]]:
     fields = [(b"purpose", greeting.purpose)]
     fields += [(b"arg", arg) for arg in greeting.argv]
+    fields += [(b"added", arg) for arg in greeting.added]
     fields += [(b"env", name + b"=" + value) for name, value in greeting.env.items()]
     fields += [(b"label", key + b"=" + value) for key, value in greeting.labels]
     fields += [(b"cwd", greeting.cwd), (b"pid", b"%d" % greeting.pid), (b"ppid", b"%d" % greeting.ppid)]
@@ -309,26 +337,37 @@ def _fields(greeting: Greeting) -> list[tuple[bytes, bytes]]:
 
 
 def _greeting(body: bytes) -> Greeting:
-    found: dict[bytes, list[bytes]] = {}
-    values = _read_lps(body)
-    for key, value in zip(values[::2], values[1::2], strict=True):
-        found.setdefault(key, []).append(value)
+    found = decode_fields(body)
     one = {key: values[-1] for key, values in found.items()}
-    if one.get(b"purpose") not in {PURPOSE_RUN, PURPOSE_CONTROL}:
+    if one.get(b"purpose") not in {PURPOSE_RUN, PURPOSE_TERMINAL, PURPOSE_CONTROL}:
         raise HandshakeError(f"a greeting of unknown purpose {one.get(b'purpose', b'')[:40]!r}")
     return Greeting(
         one[b"purpose"],
         argv=found.get(b"arg", ()),
         cwd=one.get(b"cwd", b""),
-        env=dict(_pairs(found.get(b"env", ()))),
+        env=dict(pairs(found.get(b"env", ()))),
         agent=one.get(b"agent"),
-        labels=_pairs(found.get(b"label", ())),
+        labels=pairs(found.get(b"label", ())),
         pid=_number(one.get(b"pid", b"0")),
         ppid=_number(one.get(b"ppid", b"0")),
         parent_exe=one.get(b"parent"),
         umask=_number(one[b"umask"]) if b"umask" in one else None,
         program=one.get(b"program", b""),
+        added=found.get(b"added", ()),
     )
+
+
+def decode_fields(body: bytes) -> dict[bytes, list[bytes]]:
+    """Read fields: the values of each key, in their order.
+
+    Raises:
+        HandshakeError: They are cut off.
+    """
+    found: dict[bytes, list[bytes]] = {}
+    values = _read_lps(body)
+    for key, value in zip(values[::2], values[1::2], strict=True):
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def _read_lps(body: bytes) -> list[bytes]:
@@ -345,14 +384,19 @@ def _read_lps(body: bytes) -> list[bytes]:
     return values
 
 
-def _pairs(values: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
-    pairs = []
+def pairs(values: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
+    """Read values that are KEY=VALUE.
+
+    Raises:
+        HandshakeError: One is not.
+    """
+    found = []
     for entry in values:
         key, equals, value = entry.partition(b"=")
         if not equals or not key:
             raise HandshakeError("a greeting with a pair that is no KEY=VALUE")  # never shows it: it may be a secret
-        pairs.append((key, value))
-    return pairs
+        found.append((key, value))
+    return found
 
 
 def _number(digits: bytes) -> int:

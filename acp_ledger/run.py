@@ -14,7 +14,7 @@ import os
 import sys
 
 from acp_ledger import handshake, paths
-from acp_ledger.carry import STDERR, Carrier
+from acp_ledger.carry import STDERR, STDIN, STDOUT, Carrier
 from acp_ledger.dial import NoDaemon, dial
 
 TYPE_CHECKING = False  # typing itself would cost more than everything else here
@@ -38,6 +38,9 @@ Editors run this instead of the agent; everything after -- is handed on untouche
   --version       print the version
   -h, --help      print this
 
+At a terminal, as for an agent's login, the launch alone is recorded: then COMMAND takes our place. With --agent and
+without COMMAND, words that follow are appended to the agent's configured command.
+
 Exits with the agent's status (128+N after signal N), 126 or 127 where it cannot be started, 69 without a daemon.
 """
 
@@ -54,6 +57,7 @@ class Arguments:
         self.labels: list[tuple[str, str]] = []
         self.socket: str | None = None
         self.command: list[str] = []
+        self.added: list[str] = []
         self.show: str | None = None
 
 
@@ -65,16 +69,27 @@ def main(argv: Sequence[str] | None = None, *, daemon: Sequence[str] = ()) -> in
         daemon: What starts a daemon where none runs, if not this installation's own.
     """
     _hold_three_descriptors()
-    for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
-        _signal.signal(number, _leave)
+    terminal = os.isatty(STDIN) and os.isatty(STDOUT)
+    _obey_signals(terminal=terminal)
     try:
-        arguments = parse(sys.argv[1:] if argv is None else argv)
+        arguments = parse(sys.argv[1:] if argv is None else argv, terminal=terminal)
     except UsageError as wrong:
         from acp_ledger.refusal import complain
 
         complain(f"{wrong}. Usage: {USAGE}")
         return handshake.EXIT_USAGE
-    return _show(arguments.show) if arguments.show else _run(arguments, daemon)
+    if arguments.show:
+        return _show(arguments.show)
+    return _launch(arguments, daemon) if terminal else _run(arguments, daemon)
+
+
+def _obey_signals(*, terminal: bool) -> None:
+    """Leave quietly when an editor says so; at a terminal leave it to the kernel, and signals as COMMAND gets them."""
+    if not terminal:
+        for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
+            _signal.signal(number, _leave)
+    elif _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # else it is ignored, and stays so
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 
 def _leave(*_: object) -> None:
@@ -83,7 +98,7 @@ def _leave(*_: object) -> None:
 
 def _run(arguments: Arguments, daemon: Sequence[str]) -> int:
     try:
-        greeting = handshake.encode_greeting(_greeting(arguments))
+        greeting = handshake.encode_greeting(_greeting(arguments, handshake.PURPOSE_RUN))
         carrier = Carrier(_connect(arguments.socket, os.environ, daemon), greeting)
     except (NoDaemon, paths.PathError, handshake.HandshakeError, OSError) as failure:
         from acp_ledger.refusal import refuse
@@ -91,6 +106,20 @@ def _run(arguments: Arguments, daemon: Sequence[str]) -> int:
         return refuse(f"cannot record this session: {failure}")
     carrier.carry()
     return _finish(carrier)
+
+
+def _launch(arguments: Arguments, daemon: Sequence[str]) -> int:
+    """Become the command, once its launch is recorded; give the exit status where that cannot be."""
+    from acp_ledger.launch import NotLaunched, launch
+    from acp_ledger.refusal import refuse
+
+    try:
+        greeting = _greeting(arguments, handshake.PURPOSE_TERMINAL)
+        launch(_connect(arguments.socket, os.environ, daemon), greeting)
+    except NotLaunched as failure:
+        return refuse(str(failure), status=failure.status)
+    except (NoDaemon, paths.PathError, handshake.HandshakeError, OSError) as failure:
+        return refuse(f"cannot record this launch, so nothing was run: {failure}")
 
 
 def _finish(carrier: Carrier) -> int:
@@ -108,8 +137,13 @@ def _finish(carrier: Carrier) -> int:
     return handshake.EXIT_UNAVAILABLE if carrier.status is None else carrier.status
 
 
-def parse(argv: Sequence[str]) -> Arguments:
+def parse(argv: Sequence[str], *, terminal: bool = False) -> Arguments:
     """Read a command line.
+
+    Args:
+        argv: Without the program's name.
+        terminal: Whether this is a login: an editor appends its arguments to the command line it has, and where that
+            names an agent without its COMMAND, the first word that is none of ours begins them.
 
     Raises:
         UsageError: It is not one of ours.
@@ -126,6 +160,9 @@ def parse(argv: Sequence[str]) -> Arguments:
             return found
         name, equals, value = word.partition("=")
         if name not in {"--agent", "--label", "--socket"}:
+            if terminal and found.agent is not None:
+                found.added = [word, *rest]
+                break
             raise UsageError(_unknown(word))
         if not equals:
             if not rest or rest[0] == "--":
@@ -172,10 +209,10 @@ def _show(what: str) -> int:
     return 0
 
 
-def _greeting(arguments: Arguments) -> handshake.Greeting:
+def _greeting(arguments: Arguments, purpose: bytes) -> handshake.Greeting:
     parent = os.getppid()
     return handshake.Greeting(
-        handshake.PURPOSE_RUN,
+        purpose,
         argv=map(os.fsencode, arguments.command),
         cwd=_directory(),
         env=_environment(),
@@ -185,6 +222,7 @@ def _greeting(arguments: Arguments) -> handshake.Greeting:
         ppid=parent,
         parent_exe=_executable(parent),
         umask=_umask(),
+        added=map(os.fsencode, arguments.added),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acp_ledger.daemon.clock import wall_microseconds
-from acp_ledger.store.recovery import GapNote, close_open
+from acp_ledger.store.recovery import GapNote, close_open, terminal_gap
 
 if TYPE_CHECKING:
     from acp_ledger.daemon.lanes import Failure, Lane
@@ -34,7 +34,7 @@ def close(ledger: Ledger, closing: Closing) -> None:
     """Write, in SQL, what a failed transport's end is from what was committed of it, and the gap before it."""
     now = wall_microseconds()
     given_up = closing.lane.given_up()
-    gap = GapNote(
+    gap = terminal_gap(ledger.reading(), closing.lane.transport_id, now) or GapNote(
         cause=closing.failure.cause,
         from_at=now if given_up.since is None else given_up.since,
         to_at=now,

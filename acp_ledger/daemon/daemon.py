@@ -24,6 +24,7 @@ from acp_ledger.daemon.control import Door, listening, refuse
 from acp_ledger.daemon.installation import identify
 from acp_ledger.daemon.opening import Peer, command_of, transport_of
 from acp_ledger.daemon.relay import House, Relay, Rules
+from acp_ledger.daemon.terminal import Terminal
 from acp_ledger.daemon.writer import writer_thread
 from acp_ledger.errors import DaemonUnreachable, LedgerError, UsageError
 from acp_ledger.store import schema
@@ -33,6 +34,7 @@ from acp_ledger.store.recovery import recover
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from acp_ledger.daemon.agent import Command
     from acp_ledger.daemon.streams import Descriptor
     from acp_ledger.handshake import Greeting
     from acp_ledger.settings import Settings
@@ -50,6 +52,7 @@ class Daemon:
         self._ledger = ledger
         self._house = house
         self._relays: dict[int, tuple[Relay, str]] = {}
+        self._terminals: dict[int, tuple[Terminal, str]] = {}
         self._started_at = wall_microseconds()
         self._left = trio.lowlevel.ParkingLot()
         self._log = logs.get_logger()
@@ -74,6 +77,9 @@ class Daemon:
             refuse(runner, f"acp-ledger: {fault}", status)
             return
         self._log.info(logs.TRANSPORT_OPENED, transport_id=opened.id, pid=peer.pid)
+        if greeting.purpose == handshake.PURPOSE_TERMINAL:
+            await self._launch(Terminal(self._house, opened.id, runner, peer.pid), opened.id, new.agent, command)
+            return
         relay = Relay(self._house, opened.id, runner, first)
         self._relays[opened.id] = relay, new.agent
         try:
@@ -82,9 +88,17 @@ class Daemon:
             del self._relays[opened.id]
             self._left.unpark_all()
 
+    async def _launch(self, terminal: Terminal, transport_id: int, agent: str, command: Command) -> None:
+        self._terminals[transport_id] = terminal, agent
+        try:
+            await terminal.live(command)
+        finally:
+            del self._terminals[transport_id]
+            self._left.unpark_all()
+
     async def drained(self) -> None:
         """Wait until the last connection has ended."""
-        while self._relays:
+        while self._relays or self._terminals:
             await self._left.park()
 
     def answer(self, request: str) -> dict[str, Any] | None:
@@ -109,7 +123,10 @@ class Daemon:
             "started_at": self._started_at,
             "uptime_seconds": (wall_microseconds() - self._started_at) // 1_000_000,
             "stopping": self.stopped.is_set(),
-            "transports": [relay.status() | {"agent": agent} for relay, agent in self._relays.values()],
+            "transports": [
+                *(relay.status() | {"agent": agent} for relay, agent in self._relays.values()),
+                *(terminal.status() | {"agent": agent} for terminal, agent in self._terminals.values()),
+            ],
             "committer": committer._asdict(),
         }
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from acp_ledger.daemon.agent import Command
 from acp_ledger.errors import ConfigError, UsageError
+from acp_ledger.handshake import PURPOSE_TERMINAL
 from acp_ledger.protocol.revisions import MAPPING_VERSION
 from acp_ledger.store.ledger import NewTransport
 
@@ -50,7 +51,7 @@ def command_of(greeting: Greeting, agents: Mapping[str, AgentSettings]) -> Comma
         )
     agent = agents[name]
     added = {os.fsencode(key): os.fsencode(value) for key, value in agent.env.items()}
-    argv = (os.fsencode(agent.command), *map(os.fsencode, agent.args))
+    argv = (os.fsencode(agent.command), *map(os.fsencode, agent.args), *greeting.added)
     return Command(argv, greeting.cwd, {**greeting.env, **added}, greeting.umask)
 
 
@@ -59,7 +60,7 @@ def transport_of(greeting: Greeting, command: Command, peer: Peer, settings: Set
     named = greeting.agent or os.path.basename(command.argv[0])  # noqa: PTH119  # bytes, as the runner gave it
     return NewTransport(
         opened_at=opened_at,
-        mode="relay",
+        mode="terminal" if greeting.purpose == PURPOSE_TERMINAL else "relay",
         agent=os.fsdecode(named),
         argv=[os.fsdecode(word) for word in command.argv],
         cwd=os.fsdecode(command.cwd),

@@ -94,7 +94,8 @@ def open_transports(connection: Connection, daemon_id: str) -> list[tuple[int, s
 
 def _recovered(ledger: Ledger, transport_id: int, agent: str, at: int) -> Recovered | None:
     process = survivor(ledger.reading(), transport_id)
-    entries = close_open(ledger, transport_id, event="interrupted", at=at, close_reason=DAEMON_LOST)
+    gap = terminal_gap(ledger.reading(), transport_id, at)
+    entries = close_open(ledger, transport_id, event="interrupted", at=at, close_reason=DAEMON_LOST, gap=gap)
     if not entries:
         return None
     ending = entries[-1]
@@ -112,6 +113,15 @@ def survivor(connection: Connection, transport_id: int) -> Process | None:
     spawned = select(e.pid, e.start_time, e.boot_id, e.pgid, e.cgroup).where(here, e.event == "spawned")
     row = connection.execute(spawned.order_by(e.frame_seq.desc()).limit(1)).first()
     return None if row is None or row.pid is None else Process(*row)
+
+
+def terminal_gap(connection: Connection, transport_id: int, at: int) -> GapNote | None:
+    """The gap of a launch at a terminal, up to `at`: nobody reads what passes there. None for any other transport."""
+    t, e = tables.transports.c, tables.transport_events.c
+    opened = select(e.at).join(tables.transports, t.id == e.transport_id)
+    here = opened.where(t.id == transport_id, t.mode == "terminal", e.event == "opened")
+    since = connection.execute(here).scalar()
+    return None if since is None else GapNote("terminal", since, max(since, at))
 
 
 def close_open(
