@@ -30,6 +30,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.busy = False
+        self.rounds = 0  # calls that are over
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], int] | None] = queue.SimpleQueue()
         self._over = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # of a call somebody waits for
         self._signal = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # of one that was begun, or a wake-up
@@ -61,6 +62,7 @@ class Writer:
     def collect(self) -> Any:
         """Give or raise what the last call did, once it is over."""
         self.busy = False
+        self.rounds += 1
         self._turn.unpark()
         return self._result.unwrap()
 

@@ -345,6 +345,21 @@ class Ledger:
             self._give_up()
             raise CommitHeld("the connection to the ledger was lost", hint=MEND_RESTART)
 
+    def prove(self) -> None:
+        """Commit a write that changes no row: the ledger takes what is written, and keeps it.
+
+        Raises:
+            CommitHeld: It does not, now.
+            CommitUnknown: Nobody knows; nothing depends on it. Try again.
+        """
+        writer = self._ready()
+        try:
+            writer.begin()
+            writer.touch()
+        except Exception as error:
+            raise self._fail(writer, driver_error(error), "before") from error
+        self._finish(writer, Prepared({}, {}, [], frozenset()))
+
     def checkpoint(self) -> bool:
         """When idle: copy SQLite's log into the database without keeping anybody waiting. False when not all was."""
         if self._writer is None or not self._writer.is_sqlite:
