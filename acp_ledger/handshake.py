@@ -89,23 +89,7 @@ class Greeting:
         ppid: Its parent, usually the editor; 0 where not said.
         parent_exe: Path of the parent's executable, or None where it cannot be read.
         umask: The mode bits new files of the agent lose, or None where not said.
-        program: Version of the sender's package, for messages only.
     """
-
-    __slots__ = (
-        "added",
-        "agent",
-        "argv",
-        "cwd",
-        "env",
-        "labels",
-        "parent_exe",
-        "pid",
-        "ppid",
-        "program",
-        "purpose",
-        "umask",
-    )
 
     def __init__(
         self,
@@ -120,7 +104,6 @@ class Greeting:
         ppid: int = 0,
         parent_exe: bytes | None = None,
         umask: int | None = None,
-        program: bytes = b"",
         added: Iterable[bytes] = (),
     ) -> None:
         self.purpose = purpose
@@ -133,7 +116,6 @@ class Greeting:
         self.ppid = ppid
         self.parent_exe = parent_exe
         self.umask = umask
-        self.program = program
         self.added = tuple(added)
 
     def __eq__(self, other: object) -> bool:
@@ -228,11 +210,6 @@ class PacketReader:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-
-    @property
-    def pending(self) -> bool:
-        """Whether the stream ended, if it ends here, inside a packet."""
-        return bool(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Take some bytes; give the packets that are whole now, as (kind, payload).
@@ -330,7 +307,6 @@ def _fields(greeting: Greeting) -> list[tuple[bytes, bytes]]:
     fields += [(b"env", name + b"=" + value) for name, value in greeting.env.items()]
     fields += [(b"label", key + b"=" + value) for key, value in greeting.labels]
     fields += [(b"cwd", greeting.cwd), (b"pid", b"%d" % greeting.pid), (b"ppid", b"%d" % greeting.ppid)]
-    fields += [(b"program", greeting.program)]
     umask = None if greeting.umask is None else b"%d" % greeting.umask
     optional = ((b"agent", greeting.agent), (b"parent", greeting.parent_exe), (b"umask", umask))
     return fields + [(key, value) for key, value in optional if value is not None]
@@ -352,7 +328,6 @@ def _greeting(body: bytes) -> Greeting:
         ppid=_number(one.get(b"ppid", b"0")),
         parent_exe=one.get(b"parent"),
         umask=_number(one[b"umask"]) if b"umask" in one else None,
-        program=one.get(b"program", b""),
         added=found.get(b"added", ()),
     )
 

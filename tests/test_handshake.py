@@ -15,7 +15,7 @@ ANY = st.binary(max_size=40)
 NAMES = st.binary(min_size=1, max_size=10).filter(lambda name: b"=" not in name)
 GREETINGS = st.builds(
     Greeting,
-    st.sampled_from([handshake.PURPOSE_RUN, handshake.PURPOSE_CONTROL]),
+    st.sampled_from([handshake.PURPOSE_RUN, handshake.PURPOSE_TERMINAL, handshake.PURPOSE_CONTROL]),
     argv=st.lists(ANY, max_size=4),
     cwd=ANY,
     env=st.dictionaries(NAMES, ANY, max_size=4),
@@ -25,7 +25,7 @@ GREETINGS = st.builds(
     ppid=st.integers(0, 2**22),
     parent_exe=st.none() | ANY,
     umask=st.none() | st.integers(0, 0o777),
-    program=ANY,
+    added=st.lists(ANY, max_size=3),
 )
 
 
@@ -118,7 +118,6 @@ def test_packets_survive_any_cut(sent: list[tuple[bytes, bytes]], cuts: list[int
     reader = PacketReader()
     found = [packet for piece in _pieces(stream, cuts) for packet in reader.feed(piece)]
     assert found == [(kind, payload) for kind, payload in sent if payload]
-    assert not reader.pending
 
 
 def test_packets_split_a_long_line() -> None:
@@ -127,13 +126,6 @@ def test_packets_split_a_long_line() -> None:
     packets = list(handshake.encode_packets(handshake.OUTPUT, line))
     assert [len(packet) for packet in packets] == [handshake.PACKET_BYTES + 5, handshake.PACKET_BYTES + 5, 48128 + 5]
     assert b"".join(payload for _, payload in PacketReader().feed(b"".join(packets))) == line
-
-
-def test_packet_cut_short_is_pending() -> None:
-    """An end inside a packet can be told from one between two."""
-    reader = PacketReader()
-    assert list(reader.feed(b"o\0\0\0\x02a")) == []
-    assert reader.pending
 
 
 @pytest.mark.parametrize("data", [b"z", b"o\0\1\0\1"])
