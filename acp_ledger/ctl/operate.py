@@ -21,10 +21,11 @@ from acp_ledger.errors import DaemonUnreachable, ExitCode, LedgerError, without_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_TROUBLE: Final = {
+TROUBLE: Final = {
     "holding": "a commit is late, and agents are not read until the ledger takes it",
     "degraded": "the ledger takes no commit, agents were ended, and new ones are refused until it does",
 }
+"""What keeps a daemon from committing, in words."""
 
 
 @click.command(cls=Command, examples=("ledgerctl status", "ledgerctl status -o json | jq .daemon"))
@@ -46,7 +47,7 @@ def status() -> int:
         raise failure
     if "error" in ledger:
         return int(ledger["exit_code"])
-    return ExitCode.INCOMPLETE if _trouble(daemon or {}) else ExitCode.OK
+    return ExitCode.INCOMPLETE if trouble(daemon or {}) else ExitCode.OK
 
 
 def _daemon(options: Options) -> tuple[dict[str, Any] | None, DaemonUnreachable | None]:
@@ -80,13 +81,13 @@ def _screen(daemon: dict[str, Any] | None, failure: DaemonUnreachable | None, le
 
 
 def _daemon_lines(daemon: dict[str, Any]) -> Iterator[str]:
-    trouble = _trouble(daemon)
-    state = f"running, BUT {trouble.upper()}" if trouble else "stopping" if daemon.get("stopping") else "running"
+    kind = trouble(daemon)
+    state = f"running, BUT {kind.upper()}" if kind else "stopping" if daemon.get("stopping") else "running"
     committer = dict(daemon.get("committer") or {})
-    up = _duration(daemon.get("uptime_seconds"))
+    up = duration(daemon.get("uptime_seconds"))
     yield f"daemon   {state}   pid {daemon.get('pid')}   up {up}   v{daemon.get('version')}"
-    if trouble:
-        yield f"         {_TROUBLE[trouble]}: {committer.get('error') or 'no reason given'}"
+    if kind:
+        yield f"         {TROUBLE[kind]}: {committer.get('error') or 'no reason given'}"
     kept = f"schema {daemon.get('schema')}, durable against {daemon.get('durability')} loss"
     yield f"         writes to {daemon.get('ledger')}, {kept}"
     times = f"commit p50 {_milliseconds(committer.get('commit_p50'))}, p99 {_milliseconds(committer.get('commit_p99'))}"
@@ -118,7 +119,7 @@ def _milliseconds(micros: object) -> str:
     return f"{micros / 1000:.1f} ms" if isinstance(micros, int | float) else "-"
 
 
-def _duration(seconds: object) -> str:
+def duration(seconds: object) -> str:
     """Write seconds as days, hours and minutes, the two largest of them."""
     if not isinstance(seconds, int):
         return "-"
@@ -128,7 +129,7 @@ def _duration(seconds: object) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds % 60} s"
 
 
-def _trouble(daemon: dict[str, Any]) -> str:
+def trouble(daemon: dict[str, Any]) -> str:
     """Name what keeps the daemon from committing; empty when nothing does."""
     committer = daemon.get("committer") or {}
     if committer.get("degraded"):

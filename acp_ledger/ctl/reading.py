@@ -43,13 +43,18 @@ class SessionKey(NamedTuple):
 
 
 def settings_of(options: Options) -> Settings:
+    """Load the settings as the daemon would, and warn of a password in them that others may read."""
+    settings = load_settings(options)
+    _warn_exposed(settings, options)
+    return settings
+
+
+def load_settings(options: Options) -> Settings:
     """Load the settings as the daemon would."""
     from acp_ledger.settings import load
 
     overrides = {"database.url": as_url(options.ledger)} if options.ledger else {}
-    settings = load(_config_file(options), overrides)
-    _warn_exposed(settings, options)
-    return settings
+    return load(_config_file(options), overrides)
 
 
 def _warn_exposed(settings: Settings, options: Options) -> None:

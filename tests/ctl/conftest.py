@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Protocol
+import socket
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from click.testing import CliRunner, Result
 
+from acp_ledger import handshake
 from acp_ledger.ctl.main import root
 from tests.ctl.seeding import seed
 
@@ -52,3 +55,35 @@ def seeded_file(tmp_path: Path, _template: Path) -> Path:
     """The same as a file of SQLite's."""
     shutil.copytree(_template, tmp_path / "ledger")
     return tmp_path / "ledger" / "ledger.db"
+
+
+@pytest.fixture
+def answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A socket on which something answers as a daemon would, once."""
+    path = tmp_path / "d.sock"
+    monkeypatch.setenv("ACP_LEDGER_SOCKET__PATH", str(path))
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    threads: list[threading.Thread] = []
+
+    def answer(line: bytes) -> None:
+        threads.append(threading.Thread(target=_answer_once, args=(listener, line)))
+        threads[-1].start()
+
+    yield answer
+    for thread in threads:
+        thread.join(10)
+    listener.close()
+
+
+def _answer_once(listener: socket.socket, line: bytes) -> None:
+    guest, _ = listener.accept()
+    with guest:
+        greeting, control = handshake.GreetingReader(), handshake.ControlReader()
+        while greeting.feed(guest.recv(65_536)) is None:
+            pass
+        request = control.feed(greeting.rest)
+        while request is None:
+            request = control.feed(guest.recv(65_536))
+        guest.sendall(line)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,38 +18,6 @@ if TYPE_CHECKING:
 
 COMMITTER = {"queued": 3, "commits": 9, "entries": 1234, "commit_p50": 1300, "commit_p99": 5700}
 HEALTHY = {"held_seconds": None, "degraded": False, "error": None}
-
-
-@pytest.fixture
-def answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A socket on which something answers as a daemon would, once."""
-    path = tmp_path / "d.sock"
-    monkeypatch.setenv("ACP_LEDGER_SOCKET__PATH", str(path))
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    listener.listen()
-    threads: list[threading.Thread] = []
-
-    def answer(line: bytes) -> None:
-        threads.append(threading.Thread(target=_answer_once, args=(listener, line)))
-        threads[-1].start()
-
-    yield answer
-    for thread in threads:
-        thread.join(10)
-    listener.close()
-
-
-def _answer_once(listener: socket.socket, line: bytes) -> None:
-    guest, _ = listener.accept()
-    with guest:
-        greeting, control = handshake.GreetingReader(), handshake.ControlReader()
-        while greeting.feed(guest.recv(65_536)) is None:
-            pass
-        request = control.feed(greeting.rest)
-        while request is None:
-            request = control.feed(guest.recv(65_536))
-        guest.sendall(line)
 
 
 def _status(**committer: Any) -> bytes:
