@@ -1,0 +1,131 @@
+"""A login at a terminal, with a real runner on a real terminal: what is recorded of it, and what it may not touch."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from acp_ledger.daemon.terminal import ENDED, NEVER_HEARD, STOPPED
+from tests.daemon.house import House, assert_verified, is_alive, lock, open_house, until
+from tests.support.runners import BARE_PATH, Runners, runners
+from tests.support.terminals import seated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.terminals import Seat
+
+__all__ = ["runners"]
+
+
+@contextmanager
+def login(runners: Runners, house: House, *command: str) -> Iterator[Seat]:
+    """A runner at a terminal, for this command. Its status is not to be had: this process's daemon reaps what dies."""
+    words = runners.command("--socket", str(house.path), "--label", "why=login", "--", *command)
+    with seated(words, env={"PATH": BARE_PATH, "HOME": str(runners.folder)}) as seat:
+        yield seat
+
+
+def events(house: House) -> list[tuple[Any, ...]]:
+    """Every event of the ledger with why the transport closed."""
+    return [tuple(row) for row in house.rows("SELECT event, close_reason, detail FROM transport_events ORDER BY 1")]
+
+
+def gaps(house: House) -> list[tuple[Any, ...]]:
+    """Every gap: its cause, its count, and whether it lasts from the opening to the end."""
+    whole = (
+        "SELECT g.cause, g.count, g.from_at = o.at AND g.to_at = c.at FROM gaps g"
+        " JOIN transport_events o ON o.transport_id = g.transport_id AND o.event = 'opened'"
+        " JOIN transport_events c ON c.transport_id = g.transport_id AND c.event IN ('closed', 'interrupted')"
+    )
+    return [(cause, count, bool(lasts)) for cause, count, lasts in map(tuple, house.rows(whole))]
+
+
+async def test_launch_is_recorded_and_its_end_is_seen(house: House, runners: Runners) -> None:
+    """The command stands in the ledger before it runs, and its content does not."""
+    script = 'read answer; printf "%s of %s\\n" "$answer" "$ACP_LEDGER_TRANSPORT"'
+    with login(runners, house, "/bin/sh", "-c", script, "--login") as seat:
+        await until(lambda: house.events() == ["opened"])
+        ((number, mode, argv, label),) = map(tuple, house.rows("SELECT id, mode, argv, label FROM transports"))
+        assert (mode, "--login" in argv, "login" in label) == ("terminal", True, True)
+        assert house.daemon.status()["transports"][0]["pid"] == seat.process.pid
+        seat.type(b"secret\n")
+        _, screen = await trio.to_thread.run_sync(seat.leave)
+    assert b"secret of %d" % number in screen
+    await house.quiet()
+    assert sorted(house.events()) == ["closed", "gap", "opened"]
+    assert ("closed", *ENDED[:2]) in events(house)
+    assert gaps(house) == [("terminal", None, True)]
+    assert house.rows("SELECT 1 FROM frames") == []
+    assert_verified(house.url)
+
+
+async def test_command_that_cannot_be_run_leaves_no_gap(sqlite_house: House, runners: Runners) -> None:
+    """Nothing ran, so nothing is missing; the record says why."""
+    with login(runners, sqlite_house, "nonesuch") as seat:
+        await trio.to_thread.run_sync(seat.leave)
+    await sqlite_house.quiet()
+    (closed, opened) = events(sqlite_house)
+    assert (opened[0], closed[:2]) == ("opened", ("closed", "agent_not_started"))
+    assert "not found: nonesuch" in closed[2]
+    assert gaps(sqlite_house) == []
+    assert_verified(sqlite_house.url)
+
+
+async def test_nothing_is_run_while_the_ledger_is_locked(tmp_path: Path, runners: Runners) -> None:
+    """Nothing ever runs unrecorded: the person reads why, and what mends it."""
+    async with open_house(f"sqlite:///{tmp_path}/ledger.db", tmp_path, **{"failure.hold_seconds": 0.5}) as house:
+        with closing(lock(house.url)), login(runners, house, "touch", str(tmp_path / "ran")) as seat:
+            _, screen = await trio.to_thread.run_sync(seat.leave)
+    assert b"database is locked" in screen
+    assert b"fuser -v" in screen
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_stopped_daemon_leaves_the_command_alone(tmp_path: Path, runners: Runners) -> None:
+    """It is the person's own; the record says that it may have gone on."""
+    async with open_house(f"sqlite:///{tmp_path}/ledger.db", tmp_path) as house:
+        with login(runners, house, "/bin/cat") as seat:
+            seat.type(b"before\n")
+            await trio.to_thread.run_sync(seat.see, b"before\r\nbefore\r\n")
+            house.daemon.stop()
+            await house.quiet()
+            seat.type(b"after\n")
+            await trio.to_thread.run_sync(seat.see, b"after\r\nafter\r\n")
+            assert is_alive(seat.process.pid)
+        assert ("closed", *STOPPED[:2]) in events(house)
+        assert gaps(house) == [("terminal", None, True)]
+        assert_verified(house.url)
+
+
+async def test_runner_that_is_killed_before_it_hears_runs_nothing(sqlite_house: House, runners: Runners) -> None:
+    """Somebody ended it while it waited, so there is no content that could be missing."""
+    with closing(lock(sqlite_house.url)):
+        with login(runners, sqlite_house, "/bin/true") as seat:
+            await until(lambda: sqlite_house.daemon.status()["committer"]["error"])
+            seat.process.kill()
+        assert not is_alive(seat.process.pid)
+    await until(lambda: "closed" in sqlite_house.events())
+    assert ("closed", *NEVER_HEARD[:2]) in events(sqlite_house)
+    assert gaps(sqlite_house) == []
+    assert_verified(sqlite_house.url)
+
+
+async def test_ledger_that_fails_during_a_login_is_told_afterwards(tmp_path: Path, runners: Runners) -> None:
+    """Its end comes late, and the gap is still the terminal's."""
+    async with open_house(f"sqlite:///{tmp_path}/ledger.db", tmp_path, **{"failure.hold_seconds": 1.5}) as house:
+        with login(runners, house, "/bin/cat") as seat:
+            seat.type(b"x\n")
+            await trio.to_thread.run_sync(seat.see, b"x\r\nx\r\n")
+            with closing(lock(house.url)):
+                seat.type(b"\x04")
+                await trio.to_thread.run_sync(seat.leave)
+                await until(lambda: house.daemon.status()["committer"]["degraded"])
+            await until(lambda: "closed" in house.events())
+        assert gaps(house) == [("terminal", None, True)]
+        ((reason,),) = house.rows("SELECT close_reason FROM transport_events WHERE event = 'closed'")
+        assert reason == "ledger_failure"
+        assert_verified(house.url)
