@@ -14,7 +14,16 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from acp_ledger import paths, sources
@@ -65,9 +74,24 @@ def _at_home(value: object) -> object:
     return value
 
 
+def _storable(value: str) -> str:
+    """What is compared with an agent's words and stands in the ledger: an empty beginning would match everything."""
+    if not value or "\0" in value:
+        raise ValueError("must not be empty" if not value else "must not hold NUL")
+    return value
+
+
+def _unlike_a_setting(name: str) -> str:
+    """In the ledger a name with `=` in it is a setting and its value."""
+    if "=" in name:
+        raise ValueError("must not hold =")
+    return name
+
+
 Count = Annotated[int, BeforeValidator(_no_truth), Field(gt=0, le=2**53 - 1)]
 Seconds = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=86_400)]
 Text = Annotated[str, BeforeValidator(_at_home)]
+Word = Annotated[str, AfterValidator(_storable)]
 
 
 class Section(BaseModel):
@@ -115,6 +139,13 @@ class RelaySettings(Section):
         default=2.0,
         description="Seconds an agent has to end by itself once its input is closed; then its process group is ended.",
     )
+    strict: bool = Field(
+        default=False,
+        description="Whether a line is withheld that does not parse, or that two parsers may read differently: bad "
+        "UTF-8, `NaN`, a repeated key, an id in use, an answer to nothing that waits, a line over "
+        "`limits.parse_bytes`. It is stored, its sender gets a JSON-RPC error, and so does whoever waits for it. Otherwise such a line is "
+        "flagged and forwarded.",
+    )
 
 
 class LimitSettings(Section):
@@ -131,13 +162,68 @@ class LimitSettings(Section):
     )
 
 
-class PolicySettings(Section):
-    """Who answers a permission question."""
+class RuleSettings(Section):
+    """A rule of a policy: matches where everything it names is so."""
 
-    mode: Literal["observe"] = Field(
+    name: Annotated[Word, AfterValidator(_unlike_a_setting)]
+    tool_kind: Word | None = None
+    title_prefix: Word | None = None
+    answer: Literal["allow_once", "allow_always", "reject_once", "reject_always", "ask"]
+
+    @model_validator(mode="after")
+    def _names_something(self) -> RuleSettings:
+        if self.tool_kind is None and self.title_prefix is None:
+            raise ValueError(f"the rule {self.name!r} needs a tool_kind or a title_prefix")
+        return self
+
+
+class PolicySettings(Section):
+    """Who answers a permission question. Fixed for a connection when it opens; the ledger keeps its digest.
+
+    The first match decides: `rules` as they are written, then `allow_tool_kinds`, then `allow_title_prefixes`. Kind and
+    title are the agent's own words: a policy saves questions, it is no sandbox.
+    """
+
+    mode: Literal["observe", "enforce", "unattended"] = Field(
         default="observe",
-        description="`observe`: the editor answers every question, and the ledger keeps question and answer.",
+        description="`observe`: the editor answers every question. `enforce`: a question that matches is answered here "
+        "and not shown; the editor answers all others, and those that offer nothing to grant them with. `unattended`: "
+        "every question is answered here, and what nothing grants is rejected.",
     )
+    allow_tool_kinds: tuple[Word, ...] = Field(
+        default=(),
+        description="Kinds of tool calls that are granted, each compared whole with `toolCall.kind`: with the first "
+        "`allow_once` on offer, else the first `allow_always`.",
+    )
+    allow_title_prefixes: tuple[Word, ...] = Field(
+        default=(),
+        description="Beginnings of titles that are granted in the same way. `npm test` matches `npm test; rm -rf /` "
+        "too.",
+    )
+    rules: tuple[RuleSettings, ...] = Field(
+        default=(),
+        description='Rules by name, such as `{ name = "no-force-push", tool_kind = "execute", title_prefix = '
+        '"git push --force", answer = "reject_once" }`. A rule matches where its `tool_kind` and its '
+        "`title_prefix` do; one of them may be left out. It answers with the first option on offer of the kind "
+        "`answer` names: `allow_once`, `allow_always`, `reject_once` or `reject_always`; or not at all, with `ask`.",
+    )
+    never_always: bool = Field(
+        default=False,
+        description="Whether `allow_always` is never chosen here. An agent does not ask again after it.",
+    )
+    unoffered_option: Literal["forward", "cancel"] = Field(
+        default="forward",
+        description="What becomes of an editor's answer that chooses an option its question never offered. `forward`: "
+        "it passes, and is flagged. `cancel`: it is withheld, and the agent hears `cancelled`.",
+    )
+
+    @model_validator(mode="after")
+    def _names_each_rule_once(self) -> PolicySettings:
+        names = [rule.name for rule in self.rules]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two rules are named {name!r}")
+        return self
 
 
 class FailureSettings(Section):
@@ -167,16 +253,31 @@ class LogSettings(Section):
     )
 
 
-class AgentSettings(Section):
-    """An agent by name, for `acp-ledger-run --agent NAME`."""
+class AgentPolicySettings(PolicySettings):
+    """The policy of this agent alone, also where COMMAND is given: a key left out is taken from `[policy]`."""
 
-    command: Text = Field(description="The agent's program: a path, or a name on the editor's `PATH`.")
+
+class AgentSettings(Section):
+    """An agent by name, for `acp-ledger-run --agent NAME`. Its `args` and `env` go with its `command`."""
+
+    command: Text | None = Field(
+        default=None,
+        description="The agent's program: a path, or a name on the editor's `PATH`. Not needed where the editor gives "
+        "COMMAND.",
+    )
     args: tuple[str, ...] = Field(default=(), description="Its arguments. The ledger keeps them.")
     env: dict[str, str] = Field(
         default_factory=dict,
         repr=False,
         description="Variables added to the editor's environment. The ledger keeps their names, never their values.",
     )
+    policy: AgentPolicySettings = Field(default_factory=AgentPolicySettings)
+
+    @model_validator(mode="after")
+    def _args_need_a_command(self) -> AgentSettings:
+        if self.command is None and (self.args or self.env):
+            raise ValueError("args and env go with a command, and there is none")
+        return self
 
 
 class Settings(BaseSettings):
@@ -194,6 +295,7 @@ class Settings(BaseSettings):
     agents: dict[str, AgentSettings] = Field(default_factory=dict)
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _file: Path | None = PrivateAttr(default=None)
 
     @classmethod
     def settings_customise_sources(
@@ -210,6 +312,11 @@ class Settings(BaseSettings):
     def origin(self, key: str) -> str:
         """Where a value comes from: `a flag`, a variable's name, a file's path, or `the default`."""
         return self._origins.get(key, DEFAULT)
+
+    @property
+    def file(self) -> Path:
+        """The settings file: the one that was named or read first, else where the user's would be."""
+        return self._file or Path(paths.config_files(os.environ, os.getuid())[0])
 
     def exposed_file(self) -> Path | None:
         """The settings file that gives the ledger's password away, for others may read it; None where none does."""
@@ -252,10 +359,12 @@ def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
 
 
 def _load(config: Path | None, overrides: Mapping[str, Any]) -> Settings:
-    values, origins, problems = sources.gather(Settings, _files(config), overrides, IGNORED_VARIABLES)
+    files = _files(config)
+    values, origins, problems = sources.gather(Settings, files, overrides, IGNORED_VARIABLES)
     settings = _validated(values, origins, problems)
     if problems or settings is None:
         raise ConfigError("\n".join(problems), hint="Every key, its unit and its default: docs/config.md")
+    settings._file = next(iter(files), None)  # noqa: SLF001  # which file it was is no setting and has no field
     return settings
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "ACP_LEDGER_"
 FLAG: Final = "a flag"
+_LISTS: Final = ("policy.allow_tool_kinds", "policy.allow_title_prefixes", "policy.rules")
 
 
 class Gathered(NamedTuple):
@@ -112,7 +113,7 @@ def _environment(environ: Mapping[str, str], ignored: frozenset[str], problems: 
 
 def _wants_json(key: str) -> bool:
     """Lists and tables are given to the environment as JSON."""
-    return key.startswith("agents.") and key.endswith((".args", ".env"))
+    return key.endswith(_LISTS) or (key.startswith("agents.") and key.endswith((".args", ".env")))
 
 
 def _json(name: str, text: str, problems: list[str]) -> object:

@@ -10,6 +10,7 @@ compare. The words are the code's own: a key's description, a command's help, a 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import sys
 import textwrap
@@ -57,7 +58,7 @@ def _toml(value: Any) -> str:
         return "{}" if not value else "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
     if isinstance(value, tuple | list):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
-    if isinstance(value, str):
+    if isinstance(value, str | bool):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
 
@@ -67,8 +68,10 @@ def _choices(annotation: Any) -> str:
         return ", ".join(f"`{choice}`" for choice in get_args(annotation))
     if annotation in {int, float}:
         return "a number above 0"
+    if annotation is bool:
+        return "`true`, `false`"
     if get_origin(annotation) is tuple:
-        return "a list of text"
+        return "a list of tables" if sources.section_of(get_args(annotation)[0]) else "a list of text"
     return "a table of text" if get_origin(annotation) is dict else "text"
 
 
@@ -77,8 +80,16 @@ def _sections() -> Iterator[tuple[str, type[BaseModel], list[Key]]]:
         model = sources.section_of(field.annotation)
         if model is None:
             raise TypeError(f"{name} is no section")
-        table = f"{name}.NAME" if model is settings.AgentSettings else name
-        yield table, model, [Key(table, key, each) for key, each in model.model_fields.items()]
+        yield from _section(f"{name}.NAME" if model is settings.AgentSettings else name, model)
+
+
+def _section(table: str, model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel], list[Key]]]:
+    """A section's own keys, then the sections in it."""
+    inner = {key: sources.section_of(each.annotation) for key, each in model.model_fields.items()}
+    yield table, model, [Key(table, key, each) for key, each in model.model_fields.items() if inner[key] is None]
+    for key, section in inner.items():
+        if section is not None:
+            yield from _section(f"{table}.{key}", section)
 
 
 def config_example() -> str:
@@ -90,11 +101,11 @@ def config_example() -> str:
         "# Made by `python -m docs.generate` from acp_ledger/settings.py.",
     ]
     for table, model, keys in _sections():
-        named = table.endswith(".NAME")
+        named = ".NAME" in table
         mark = "# " if named else ""
-        lines += ["", "", *_comment(model.__doc__ or ""), f"{mark}[{table.replace('NAME', 'claude')}]"]
+        lines += ["", "", *_comment(_meaning(model)), f"{mark}[{table.replace('NAME', 'claude')}]"]
         for key in keys:
-            value = '"claude-agent-acp"' if key.required else key.toml()
+            value = key.toml()
             off = mark if value is not None else "# "
             lines += ["", *_comment(key.description), f"# Variable: {key.variable}"]
             lines.append(f"{off}{key.name} = {value if value is not None else _sample(key)}")
@@ -102,7 +113,18 @@ def config_example() -> str:
 
 
 def _sample(key: Key) -> str:
-    return {"socket.path": '"/run/user/1000/acp-ledger/ledgerd.sock"'}[key.key]
+    return _SAMPLES[key.key]
+
+
+_SAMPLES: Final = {
+    "socket.path": '"/run/user/1000/acp-ledger/ledgerd.sock"',
+    "agents.NAME.command": '"claude-agent-acp"',
+}
+"""What stands beside a key that has no default."""
+
+
+def _meaning(model: type[BaseModel]) -> str:
+    return inspect.cleandoc(model.__doc__ or "").replace("\n", " ").replace("  ", " ")
 
 
 def _comment(text: str) -> list[str]:
@@ -125,10 +147,11 @@ def config_page() -> str:
         "same ledger. A complete file with every default: [config.example.toml](../config.example.toml).",
     ]
     for table, model, keys in _sections():
-        lines += ["", f"## `[{table}]`", "", model.__doc__ or "", "", "| key | default | values | meaning |"]
+        lines += ["", f"## `[{table}]`", "", _meaning(model), "", "| key | default | values | meaning |"]
         lines += ["|---|---|---|---|"]
         for key in keys:
             default = f"`{key.toml()}`" if key.default is not None else ("required" if key.required else "not set")
+            default = "as `[policy]`" if model is settings.AgentPolicySettings else default
             lines.append(f"| `{key.name}` | {default} | {key.choices} | {key.description} |")
     names = ", ".join(f"`{name}`" for name in sorted(settings.IGNORED_VARIABLES))
     lines += [

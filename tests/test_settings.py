@@ -129,7 +129,7 @@ def test_all_problems_are_told_at_once(user_file: Callable[[str], Path], monkeyp
         "ACP_LEDGER_RELAY: is a table; write its keys under [relay]",
         f"{file}: limits.line_bytes: must be a number",
         f"{file}: limits.parse_bytes: input should be greater than 0",
-        f"{file}: policy.mode: input should be 'observe'",
+        f"{file}: policy.mode: input should be 'observe', 'enforce' or 'unattended'",
         "ACP_LEDGER_FAILURE__HOLD_SECONDS: input should be a valid number, unable to parse string as a number",
     ]
 
@@ -143,10 +143,21 @@ def test_all_problems_are_told_at_once(user_file: Callable[[str], Path], monkeyp
         ("[relay]\nstop_seconds = nan\n", "relay.stop_seconds: input should be greater than 0"),
         ("[relay]\nstop_seconds = -1\n", "relay.stop_seconds: input should be greater than 0"),
         ("[failure]\nmode = 'open'\n", "failure.mode: input should be 'closed'"),
-        ("[agents.x]\nargs = []\n", "agents.x.command: field required"),
+        ("[agents.x]\nargs = ['y']\n", "agents.x: args and env go with a command, and there is none"),
+        ("[agents.x.policy]\nmod = 'enforce'\n", "agents.x.policy.mod: there is no such setting; did you mean "),
         ("[agents.x]\ncommand = ''\n", "agents.x.command: must not be empty"),
         ("[agents]\nx = 'y'\n", "agents.x: is a table; write its keys under [agents.x]"),
-        ("[relay]\nstrict = true\n", "relay.strict: there is no such setting"),
+        ("[relay]\nstrict = 'much'\n", "relay.strict: input should be a valid boolean"),
+        ("[policy]\nallow_title_prefixes = ['']\n", "policy.allow_title_prefixes.0: must not be empty"),
+        ('[policy]\nallow_tool_kinds = ["a\\u0000"]\n', "policy.allow_tool_kinds.0: must not hold NUL"),
+        ("[policy]\nrules = [{name='a', answer='ask'}]\n", "policy.rules.0: the rule 'a' needs a "),
+        ("[policy]\nrules = [{name='a=b', tool_kind='k', answer='ask'}]\n", "policy.rules.0.name: must not hold ="),
+        ("[policy]\nrules = [{name='a', tool_kind='k', answer='yes'}]\n", "policy.rules.0.answer: input should be "),
+        ("[policy]\nrules = [{name='a', kind='k', answer='ask'}]\n", "policy.rules.0.kind: extra inputs are not "),
+        (
+            "[policy]\nrules = [{name='a', tool_kind='k', answer='ask'}, {name='a', tool_kind='j', answer='ask'}]\n",
+            "policy: two rules are named 'a'",
+        ),
         ("[retention]\nframes = '180d'\n", "retention.frames: there is no such setting"),
     ],
 )
@@ -326,6 +337,6 @@ def test_keys_name_their_units_and_are_described() -> None:
         model = sources.section_of(section.annotation)
         assert model is not None
         for name, field in model.model_fields.items():
-            assert field.description, name
-            if isinstance(field.default, int | float):
+            assert field.description or sources.section_of(field.annotation), name
+            if isinstance(field.default, int | float) and not isinstance(field.default, bool):
                 assert name.endswith(("_bytes", "_seconds"))

@@ -22,7 +22,7 @@ from acp_ledger.daemon.clock import wall_microseconds
 from acp_ledger.daemon.committer import Committer
 from acp_ledger.daemon.control import Door, listening, refuse
 from acp_ledger.daemon.installation import identify
-from acp_ledger.daemon.opening import Peer, command_of, transport_of
+from acp_ledger.daemon.opening import Peer, command_of, policy_of, transport_of
 from acp_ledger.daemon.relay import House, Relay, Rules
 from acp_ledger.daemon.terminal import Terminal
 from acp_ledger.daemon.writer import writer_thread
@@ -68,7 +68,8 @@ class Daemon:
         try:
             if self.stopped.is_set():
                 raise DaemonUnreachable("acp-ledgerd is stopping", hint="Try again in a moment.")
-            command = command_of(greeting, self._settings.agents)
+            command = command_of(greeting, self._settings)
+            policy = policy_of(greeting, self._settings)
             new = transport_of(greeting, command, peer, self._settings, wall_microseconds())
             opened = await self._house.committer.open(new)
         except LedgerError as fault:
@@ -80,7 +81,7 @@ class Daemon:
         if greeting.purpose == handshake.PURPOSE_TERMINAL:
             await self._launch(Terminal(self._house, opened.id, runner, peer.pid), opened.id, new.agent, command)
             return
-        relay = Relay(self._house, opened.id, runner, first)
+        relay = Relay(self._house, opened.id, runner, first, policy)
         self._relays[opened.id] = relay, new.agent
         try:
             await ending.live(relay, command)
@@ -188,4 +189,5 @@ def _rules(settings: Settings) -> Rules:
         line_bytes=settings.limits.line_bytes,
         parse_bytes=settings.limits.parse_bytes,
         stop_seconds=settings.relay.stop_seconds,
+        strict=settings.relay.strict,
     )

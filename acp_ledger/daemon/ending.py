@@ -10,7 +10,6 @@ What must not be broken here:
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import trio
@@ -18,6 +17,7 @@ import trio
 from acp_ledger import handshake, logs
 from acp_ledger.daemon.agent import Ending, first
 from acp_ledger.daemon.closing import CLOSE_REASONS
+from acp_ledger.daemon.own import NO_ID, Own, error_line
 from acp_ledger.daemon.relay import Cause, Relay
 from acp_ledger.errors import AgentFault
 from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT
@@ -25,9 +25,6 @@ from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT
 if TYPE_CHECKING:
     from acp_ledger.daemon.agent import Agent, Command
     from acp_ledger.daemon.lanes import Failure
-
-INTERNAL_ERROR = -32603
-"""JSON-RPC's own code for "it is not the request's fault"; every client shows its message."""
 
 STATUS_SECONDS = 0.5
 """How long an agent that closed its output has to exit before the editor is told, so that the status can be named."""
@@ -153,7 +150,7 @@ async def _after_agent(relay: Relay, agent: Agent) -> None:
     if relay.ended[TO_CLIENT].is_set() or relay.cause is Cause.OVERSIZE:
         _answer_open_requests(relay)
     if relay.oversized is TO_AGENT:
-        relay.say(_error("null", *_why(relay)))  # whose id nobody can know
+        relay.say(Own(TO_CLIENT, error_line(NO_ID, *_why(relay))))
     await relay.end_agent(relay.rules.stop_seconds)
     await _read_to_the_end(relay)
 
@@ -175,7 +172,7 @@ def _answer_open_requests(relay: Relay) -> None:
     relay.editor_reading.cancel()
     sentence, reason = _why(relay)
     for request in relay.observer.open_requests(TO_AGENT):
-        relay.say(_error(request.id_token, sentence, reason))
+        relay.say(Own(TO_CLIENT, error_line(request.id_token, sentence, reason)))
 
 
 def _why(relay: Relay) -> tuple[str, str]:
@@ -221,7 +218,7 @@ def _answer_unrecorded(relay: Relay, failure: Failure) -> int:
     said = 0
     for token in dict.fromkeys((*relay.lane.unheard, *waiting)):
         if not token.startswith("sha256:"):  # an id too long to be kept
-            relay.to_client.unrecorded(_error(token, refusal(failure), f"ledger_{failure.cause}"))
+            relay.to_client.unrecorded(error_line(token, refusal(failure), f"ledger_{failure.cause}"))
             said += 1
     return said
 
@@ -232,13 +229,6 @@ def refusal(failure: Failure) -> str:
     return (
         f"acp-ledger: this session cannot be recorded and was stopped: {failure.sentence}.{hint} See: ledgerctl status"
     )
-
-
-def _error(id_token: str, sentence: str, reason: str) -> bytes:
-    """A JSON-RPC error under an id as it was written."""
-    message = sentence if sentence.startswith("acp-ledger") else f"acp-ledger: {sentence}"
-    error = {"code": INTERNAL_ERROR, "message": message, "data": {"details": message, "reason": reason}}
-    return f'{{"jsonrpc":"2.0","id":{id_token},"error":{json.dumps(error, separators=(",", ":"))}}}'.encode()
 
 
 def _tail(agent: Agent) -> str | None:

@@ -99,7 +99,7 @@ class Lane:
     def put(self, entries: Sequence[Entry], line: bytes | None = None) -> None:
         """Queue what one reading gave, in one step. `line` is forwarded once the first entry is committed."""
         if self.failure is not None:
-            self._late_lines += line is not None
+            self._late_lines += sum(isinstance(entry.record, Frame) for entry in entries)
             return
         for entry in entries:
             self.pending.append(Item(entry, line))
@@ -134,6 +134,11 @@ class Lane:
         while self.pending:
             await self._moved.park()
         return self.failure is None
+
+    async def reached(self, frame_seq: int) -> None:
+        """Wait until that number is committed, or the lane failed."""
+        while self.pending and self.pending[0].entry.record.frame_seq <= frame_seq:
+            await self._moved.park()
 
     def given_up(self) -> GivenUp:
         """What was read and is not in the ledger."""

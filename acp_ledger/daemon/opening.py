@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from acp_ledger.daemon.agent import Command
 from acp_ledger.errors import ConfigError, UsageError
 from acp_ledger.handshake import PURPOSE_TERMINAL
+from acp_ledger.policy import Policy, Rule
 from acp_ledger.protocol.revisions import MAPPING_VERSION
 from acp_ledger.store.ledger import NewTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from acp_ledger.handshake import Greeting
-    from acp_ledger.settings import AgentSettings, Settings
+    from acp_ledger.settings import Settings
 
 
 class Peer(NamedTuple):
@@ -31,11 +30,11 @@ class Peer(NamedTuple):
     gid: int
 
 
-def command_of(greeting: Greeting, agents: Mapping[str, AgentSettings]) -> Command:
+def command_of(greeting: Greeting, settings: Settings) -> Command:
     """The process to start.
 
     Raises:
-        ConfigError: `--agent` names an agent the settings do not know.
+        ConfigError: `--agent` names an agent the settings do not know, or know no command of.
         UsageError: There is neither a command nor a name.
     """
     if greeting.argv:
@@ -43,16 +42,30 @@ def command_of(greeting: Greeting, agents: Mapping[str, AgentSettings]) -> Comma
     if greeting.agent is None:
         raise UsageError("no agent to start", hint="acp-ledger-run -- COMMAND, or acp-ledger-run --agent NAME")
     name = os.fsdecode(greeting.agent)
-    if name not in agents:
-        known = ", ".join(sorted(agents)) or "none"
-        raise ConfigError(
-            f"no agent is named {name} in the settings (there are: {known})",
-            hint=f"add [agents.{name}] with its command to config.toml and restart acp-ledgerd",
-        )
-    agent = agents[name]
+    agent = settings.agents.get(name)
+    if agent is None or agent.command is None:
+        raise _no_command(name, settings)
     added = {os.fsencode(key): os.fsencode(value) for key, value in agent.env.items()}
     argv = (os.fsencode(agent.command), *map(os.fsencode, agent.args), *greeting.added)
     return Command(argv, greeting.cwd, {**greeting.env, **added}, greeting.umask)
+
+
+def _no_command(name: str, settings: Settings) -> ConfigError:
+    known = ", ".join(sorted(each for each, agent in settings.agents.items() if agent.command)) or "none"
+    what = f"[agents.{name}] has no command" if name in settings.agents else f"no agent is named {name}"
+    return ConfigError(
+        f"{what} in {settings.file} (with one there are: {known})",
+        hint=f"Write [agents.{name}] with its command there and restart acp-ledgerd, or give the command: "
+        f"acp-ledger-run --agent {name} -- COMMAND",
+    )
+
+
+def policy_of(greeting: Greeting, settings: Settings) -> Policy:
+    """The policy a connection opens with: the settings', with the named agent's own keys over them."""
+    own = settings.agents.get(os.fsdecode(greeting.agent)) if greeting.agent is not None else None
+    given = {} if own is None else {name: getattr(own.policy, name) for name in own.policy.model_fields_set}
+    merged = dict(settings.policy) | given
+    return Policy(**{**merged, "rules": tuple(Rule(**dict(rule)) for rule in merged["rules"])})
 
 
 def transport_of(greeting: Greeting, command: Command, peer: Peer, settings: Settings, opened_at: int) -> NewTransport:
@@ -72,6 +85,7 @@ def transport_of(greeting: Greeting, command: Command, peer: Peer, settings: Set
         peer_pid=peer.pid,
         os_user=_user(peer.uid),
         limits={"line_bytes": settings.limits.line_bytes, "parse_bytes": settings.limits.parse_bytes},
+        policy_digest=policy_of(greeting, settings).digest,
         failure_mode=settings.failure.mode,
     )
 

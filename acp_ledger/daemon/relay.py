@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from acp_ledger import logs
+from acp_ledger.daemon.backlog import Backlog
 from acp_ledger.daemon.clock import WallClock
+from acp_ledger.daemon.guard import guard_of
 from acp_ledger.daemon.streams import Budget, Hangup, LineReader, Outlet, RunnerOutlet
+from acp_ledger.policy import Policy
 from acp_ledger.protocol.framing import Oversize
 from acp_ledger.protocol.observer import Observer
 from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT, DeliveryMark, Direction, EventKind
@@ -25,13 +28,17 @@ if TYPE_CHECKING:
 
     from acp_ledger.daemon.agent import Agent, Children
     from acp_ledger.daemon.committer import Committer
+    from acp_ledger.daemon.guard import Guard
     from acp_ledger.daemon.lanes import Lane
+    from acp_ledger.daemon.own import Own
     from acp_ledger.daemon.streams import Descriptor
     from acp_ledger.protocol.framing import Line
 
 WAITING_LINES: Final = 4096
 WAITING_BYTES: Final = 8 << 20
 """What one direction may hold between reading and having written; one longer line passes alone."""
+
+_OBSERVE: Final = Policy()
 
 LINES_A_STEP: Final = 32
 """Lines of one read after which other connections, and the committer, get a turn."""
@@ -58,6 +65,7 @@ class Rules:
     line_bytes: int
     parse_bytes: int
     stop_seconds: float
+    strict: bool = False
     waiting_lines: int = WAITING_LINES
     waiting_bytes: int = WAITING_BYTES
 
@@ -76,7 +84,9 @@ class House:
 class Relay:
     """A connection between its opening and its end. `ending.finish` says how it ends."""
 
-    def __init__(self, house: House, transport_id: int, runner: Descriptor, first: bytes = b"") -> None:
+    def __init__(
+        self, house: House, transport_id: int, runner: Descriptor, first: bytes = b"", policy: Policy = _OBSERVE
+    ) -> None:
         rules = house.rules
         self.house = house
         self.rules = rules
@@ -94,6 +104,8 @@ class Relay:
         self.editor_reading = trio.CancelScope()
         self.ended = {TO_CLIENT: trio.Event(), TO_AGENT: trio.Event()}
         self.log = logs.get_logger(transport_id=transport_id)
+        self._guard = guard_of(policy, self.observer, strict=rules.strict)
+        self._backlog = {TO_CLIENT: Backlog(self.lane), TO_AGENT: Backlog(self.lane)}
         self._runner = runner
         self._first = first
         self._clock = WallClock()
@@ -112,11 +124,15 @@ class Relay:
         marks = self._marks(1 if all_marks else MARK_EVERY)
         self.lane.put(self.observer.event(kind, self._clock.now(), marks=marks, **fields))
 
-    def say(self, body: bytes) -> None:
-        """Record a line of our own to the editor, and forward it once it is committed."""
-        now = self._clock.now()
-        self.to_client.budget.take(len(body))
-        self.lane.put(self.observer.line(TO_CLIENT, body, now, origin="daemon"), body)
+    def say(self, own: Own) -> None:
+        """Record a line of our own, and forward it once it is committed."""
+        if (outlet := self._outlet(own.direction)) is not None:
+            outlet.budget.take(len(own.body))
+        entries = self.observer.line(own.direction, own.body, self._clock.now(), origin=own.origin, rule=own.rule)
+        self.lane.put(entries, own.body)
+
+    def _outlet(self, direction: Direction) -> Outlet | None:
+        return self.to_client if direction == TO_CLIENT else self.to_agent
 
     def connect(self, agent: Agent) -> Outlet:
         """Take the agent that was started as the other side; gives the way to it."""
@@ -215,13 +231,41 @@ class Relay:
             if isinstance(line, Oversize):
                 self._oversize(direction, line, now)
                 return False
-            outlet.budget.take(len(line.body))
-            entries = self.observer.line(direction, line.body, now, terminated=line.terminated, marks=marks)
-            self.lane.put(entries, line.body)
-            marks = ()
+            if self._guard is not None and self._guard.concerns(line.body):
+                await self._judge(self._guard, direction, outlet, line, now)
+            else:
+                outlet.budget.take(len(line.body))
+                entries = self.observer.line(direction, line.body, now, terminated=line.terminated, marks=marks)
+                self.lane.put(entries, line.body)
+                marks = ()
             if not count % LINES_A_STEP:
                 await trio.lowlevel.checkpoint()
         return True
+
+    async def _judge(self, guard: Guard, direction: Direction, outlet: Outlet, line: Line, now: int) -> None:
+        """Take a line that may have to be withheld; what is said in its place takes the numbers behind it."""
+        envelope = self.observer.read(line.body)
+        instead = guard.judge(direction, envelope, ending=self.cause is not None)
+        entries = self.observer.line(
+            direction,
+            line.body,
+            now,
+            envelope=envelope,
+            terminated=line.terminated,
+            delivery="forward" if instead is None else "withhold",
+        )
+        if instead is None:
+            outlet.budget.take(len(line.body))
+            self.lane.put(entries, line.body)
+            return
+        backlog = self._backlog[direction]
+        backlog.withheld(entries[0].record.frame_seq, len(line.body))
+        self.lane.put(entries)
+        for own in instead:
+            if (way := self._outlet(own.direction)) is not None:
+                backlog.said(self.observer.next_seq, way)
+            self.say(own)
+        await backlog.room()
 
     def _read_at(self) -> int:
         step = self._clock.step()

@@ -245,6 +245,11 @@ class Outlet:
                 return False
         return not self._gone
 
+    async def reached(self, frame_seq: int) -> None:
+        """Wait until that line was written whole, or the peer is gone."""
+        while self.through < frame_seq and not self._gone:
+            await self._progress.park()
+
     def close(self) -> None:
         """Close the peer's input. What still waits is let go."""
         with self._lock:

@@ -38,6 +38,13 @@ DECIDED_BY: Final[dict[Origin, DecidedBy]] = {
 """Who decided, by who made the line; a line the daemon made of itself decides nothing."""
 
 
+class Maker(NamedTuple):
+    """Who made a line, and by which of the policy's rules; None where no rule made it."""
+
+    origin: Origin
+    rule: str | None = None
+
+
 class Reply(NamedTuple):
     """An answer's content: `None` stands for a member that is absent or null."""
 
@@ -45,12 +52,12 @@ class Reply(NamedTuple):
     error: Any
     has_result: bool
     ambiguous: bool
-    origin: Origin
+    maker: Maker
 
 
-def reply_of(envelope: Envelope, origin: Origin, *, shared: bool) -> Reply:
+def reply_of(envelope: Envelope, maker: Maker, *, shared: bool) -> Reply:
     """The content of a response; `shared` says that more than one request waits under its id."""
-    return Reply(envelope.result, envelope.error, envelope.has_result, envelope.ambiguous_answer or shared, origin)
+    return Reply(envelope.result, envelope.error, envelope.has_result, envelope.ambiguous_answer or shared, maker)
 
 
 class Settlement(NamedTuple):
@@ -72,7 +79,8 @@ def answered(connection: Connection, draft: Draft, request: Request, reply: Repl
                 request,
                 subject,
                 permission.decision_of(subject.question, reply.result, reply.error, ambiguous=reply.ambiguous),
-                DECIDED_BY[reply.origin],
+                DECIDED_BY[reply.maker.origin],
+                reply.maker.rule,
             )
         case OpenTurn():
             _prompt_answered(connection, draft, subject, reply)
@@ -87,7 +95,14 @@ def answered(connection: Connection, draft: Draft, request: Request, reply: Repl
     return None
 
 
-def decide(draft: Draft, request: Request, asking: Asking, answer: permission.Answer, decided_by: DecidedBy) -> None:
+def decide(
+    draft: Draft,
+    request: Request,
+    asking: Asking,
+    answer: permission.Answer,
+    decided_by: DecidedBy,
+    rule: str | None = None,
+) -> None:
     """Add the decision of a question; one that nobody answered has no time of its own."""
     draft.observed = True
     if answer.offered is False:
@@ -108,7 +123,7 @@ def decide(draft: Draft, request: Request, asking: Asking, answer: permission.An
             offered=answer.offered,
             effect=answer.effect,
             decided_by=decided_by,
-            rule=None,
+            rule=rule,
             identity=None,
             detail=asking.question.title,
             asked_at=asking.asked_at,
@@ -116,6 +131,14 @@ def decide(draft: Draft, request: Request, asking: Asking, answer: permission.An
             lossy=asking.question.lossy,
         )
     )
+
+
+def tell_unoffered(draft: Draft, envelope: Envelope, request: Request) -> None:
+    """Say of an answer that the agent will not hear that it chose what its question never offered."""
+    if isinstance(request.subject, Asking):
+        answer = permission.decision_of(request.subject.question, envelope.result, envelope.error)
+        if answer.offered is False:
+            draft.anomaly("option_not_offered", answer.option_id, request.frame_seq)
 
 
 def _prompt_answered(connection: Connection, draft: Draft, turn: OpenTurn, reply: Reply) -> None:

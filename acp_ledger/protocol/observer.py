@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from acp_ledger.protocol.answers import Settlement, answered, reply_of
+from acp_ledger.protocol.answers import Maker, Settlement, answered, reply_of, tell_unoffered
 from acp_ledger.protocol.connection import OTHER_WAY, Connection
 from acp_ledger.protocol.draft import ANOMALY_CLASSES as FOLLOWED_CLASSES
 from acp_ledger.protocol.draft import Draft, Given
@@ -19,6 +19,7 @@ from acp_ledger.protocol.envelope import ANOMALY_CLASSES as LINE_CLASSES
 from acp_ledger.protocol.envelope import DEFAULT_PARSE_BYTES, Envelope, id_key, identity, parse, projection, text_of
 from acp_ledger.protocol.exchange import ANOMALY_OF_ASKED, ANOMALY_OF_VERDICT, Asked, Match, Request
 from acp_ledger.protocol.records import (
+    TO_AGENT,
     TO_CLIENT,
     BodyState,
     Delivery,
@@ -31,7 +32,9 @@ from acp_ledger.protocol.records import (
 )
 from acp_ledger.protocol.redaction import redact
 from acp_ledger.protocol.requests import (
+    CANCEL,
     SESSION_METHODS,
+    WITHDRAWAL,
     Arrival,
     Asking,
     Subject,
@@ -49,6 +52,7 @@ from acp_ledger.protocol.updates import update
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from acp_ledger.protocol.envelope import IdKey
     from acp_ledger.protocol.sessions import SessionState
     from acp_ledger.protocol.v1 import Fields
 
@@ -91,36 +95,53 @@ class Observer:
         waiting = self._connection.asked[direction].waiting()
         return tuple(OpenRequest(one.id_token, one.method, one.frame_seq) for one in waiting)
 
+    def read(self, body: bytes) -> Envelope:
+        """What a line says, for whoever has to judge it before it is observed: nothing changes."""
+        return parse(body, parse_bytes=self._parse_bytes)
+
+    def waiting(self, direction: Direction, key: IdKey) -> Request | None:
+        """The request sent in that direction that an answer under this id would belong to."""
+        return self._connection.asked[direction].peek(key)
+
+    def is_settled_here(self, direction: Direction, key: IdKey) -> bool:
+        """Whether the last request sent in that direction under this id was answered by a line of our own."""
+        exchange = self._connection.asked[direction]
+        return exchange.peek(key) is None and exchange.is_settled_here(key)
+
+    def is_cancelled(self, acp_session_id: str) -> bool:
+        """Whether a turn is open in this session that its editor has cancelled."""
+        return self._connection.sessions.is_cancelled(acp_session_id)
+
     def line(
         self,
         direction: Direction,
         body: bytes,
         at: int,
         *,
+        envelope: Envelope | None = None,
         terminated: bool = True,
         origin: Origin = "peer",
         delivery: Delivery = "forward",
         byte_count: int | None = None,
         body_state: BodyState | None = None,
+        rule: str | None = None,
         marks: Sequence[Given] = (),
     ) -> tuple[Entry, ...]:
         """Observe one line, given without its newline, read at `at` (UTC microseconds).
 
+        `envelope` is what `read` gave for it, where it was judged before; `rule` names the policy's rule that made it.
+
         A line that was stored before comes with its `body_state` and its `byte_count`, the length it was read with:
         it is mapped as it is. A line without a `body_state` is searched for secrets first.
         """
-        envelope = parse(body, parse_bytes=self._parse_bytes)
+        if envelope is None:
+            envelope = parse(body, parse_bytes=self._parse_bytes)
         if byte_count is None:
             byte_count = len(body)
         if body_state is None:
-            body_state = "exact"
-            answered_method = self._answered_method(direction, envelope) if envelope.kind == "response" else None
-            kept = redact(body, envelope, answered_method)
-            if kept is not body:
-                body, body_state = kept, "redacted"
-                envelope = parse(body, parse_bytes=self._parse_bytes)
+            body, body_state, envelope = self._kept(direction, body, envelope)
         draft = self._draft(at)
-        settlement = self._read(draft, direction, envelope, origin, delivery)
+        settlement = self._read(draft, direction, envelope, Maker(origin, rule), delivery)
         for class_, detail in envelope.anomalies:
             draft.anomaly(class_, detail)
         for field in dict.fromkeys(draft.wrong):
@@ -200,10 +221,12 @@ class Observer:
         self._seq += 1
         return Draft(self._seq, self._connection.reading.revision, at)
 
-    def _answered_method(self, direction: Direction, envelope: Envelope) -> str | None:
+    def _kept(self, direction: Direction, body: bytes, envelope: Envelope) -> tuple[bytes, BodyState, Envelope]:
+        """The line as it is stored, without secrets, and as it is read then."""
         key = envelope.answers
         request = None if key is None else self._connection.asked[OTHER_WAY[direction]].peek(key)
-        return None if request is None else request.method
+        kept = redact(body, envelope, None if request is None else request.method)
+        return (body, "exact", envelope) if kept is body else (kept, "redacted", self.read(kept))
 
     def _negotiated(self, settled: Settlement, at: int) -> Entry:
         """Read the connection from here on as was settled, and tell so."""
@@ -225,10 +248,10 @@ class Observer:
         return Entry(event, (), None)
 
     def _read(
-        self, draft: Draft, direction: Direction, envelope: Envelope, origin: Origin, delivery: Delivery
+        self, draft: Draft, direction: Direction, envelope: Envelope, maker: Maker, delivery: Delivery
     ) -> Settlement | None:
         if envelope.kind == "response":
-            return self._read_answer(draft, direction, envelope, origin, delivery)
+            return self._read_answer(draft, direction, envelope, maker, delivery)
         if envelope.kind == "opaque":
             self._read_opaque(draft, direction, envelope)
         else:
@@ -248,17 +271,33 @@ class Observer:
         if session is None and "sessionId" not in params and method in SESSION_METHODS:
             draft.anomaly("missing_session", method)
         if envelope.kind == "request":
+            if delivery == "withhold" and self._is_taken(draft, direction, envelope):
+                return
             if is_notification(method):
                 draft.anomaly("unexpected_id", method)
+                self._notified(direction, method, session)
             arrival = Arrival(method, params, session, delivery == "forward", envelope.parsed)
             subject = requested(connection, draft, direction, arrival)
             self._await_answer(draft, direction, envelope, subject, session)
         elif is_update:
             update(connection, draft, params, session, delivery)
-        elif method == "$/cancel_request":
+        elif method == WITHDRAWAL:
             self._withdraw(draft, direction, params)
-        elif is_request(direction, method):
-            draft.anomaly("missing_id", method)
+        else:
+            self._notified(direction, method, session)
+            if is_request(direction, method):
+                draft.anomaly("missing_id", method)
+
+    def _notified(self, direction: Direction, method: str, session: SessionState | None) -> None:
+        if method == CANCEL and direction == TO_AGENT and session is not None:
+            session.cancel()
+
+    def _is_taken(self, draft: Draft, direction: Direction, envelope: Envelope) -> bool:
+        """Whether another request waits under the id of one that nobody will hear: it takes nothing of its place."""
+        first = None if envelope.id_key is None else self._connection.asked[direction].peek(envelope.id_key)
+        if first is not None:
+            draft.anomaly("duplicate_id", None, first.frame_seq)
+        return first is not None
 
     def _withdraw(self, draft: Draft, direction: Direction, params: Fields) -> None:
         """A sender no longer wants an answer to a request of its own; it may get one all the same."""
@@ -311,7 +350,7 @@ class Observer:
             draft.anomaly(anomaly, "waiting requests" if asked == "untracked" else None, first)
 
     def _read_answer(
-        self, draft: Draft, direction: Direction, envelope: Envelope, origin: Origin, delivery: Delivery
+        self, draft: Draft, direction: Direction, envelope: Envelope, maker: Maker, delivery: Delivery
     ) -> Settlement | None:
         """A response. One that is withheld settles nothing: the answer that is heard instead will."""
         connection = self._connection
@@ -322,10 +361,11 @@ class Observer:
             draft.method = request.method
             self._about(draft, request)
             if delivery == "withhold":
+                tell_unoffered(draft, envelope, request)
                 return None
         else:
             draft.phase = connection.sessions.phase(None)
-        match = Match("orphan") if key is None else exchange.answer(key, draft.seq)
+        match = Match("orphan") if key is None else exchange.answer(key, draft.seq, ours=maker.origin != "peer")
         anomaly = ANOMALY_OF_VERDICT[match.verdict]
         # An error without an id was told by the envelope: it answers nothing, so nothing is amiss with the exchange.
         if anomaly is not None and envelope.has_id:
@@ -334,7 +374,7 @@ class Observer:
             return None
         if envelope.error is not None and not isinstance(envelope.error, dict):
             draft.wrong.append("error")
-        return answered(connection, draft, match.request, reply_of(envelope, origin, shared=match.verdict == "shared"))
+        return answered(connection, draft, match.request, reply_of(envelope, maker, shared=match.verdict == "shared"))
 
     def _about(self, draft: Draft, request: Request) -> None:
         """A line that names a request is about what that request was about."""

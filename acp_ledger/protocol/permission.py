@@ -6,6 +6,7 @@ the words of its answer; an answer that cannot be read is `malformed`, and what 
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from acp_ledger.protocol.envelope import array_of, identity, text_of
@@ -15,6 +16,9 @@ from acp_ledger.protocol.v1 import Fields, ToolCall, as_objects, call_step, fiel
 
 if TYPE_CHECKING:
     from acp_ledger.protocol.records import DecisionOutcome, Effect
+
+
+METHOD: Final = "session/request_permission"
 
 
 class Option(NamedTuple):
@@ -130,6 +134,13 @@ def _selected(question: Question, chosen: str) -> Answer:
     if not question.offers_known:
         return Answer("selected", "selected", chosen, None, offered=None, effect="unknown")
     return Answer("selected", "selected", chosen, "", offered=False, effect="unknown")
+
+
+def answer_line(id_token: str, option_id: str | None) -> bytes:
+    """The answer that chooses an option, or `cancelled` where that is None; `id_token` as the question wrote it."""
+    outcome = {"outcome": "cancelled"} if option_id is None else {"outcome": "selected", "optionId": option_id}
+    result = json.dumps({"outcome": outcome}, separators=(",", ":"))
+    return f'{{"jsonrpc":"2.0","id":{id_token},"result":{result}}}'.encode()
 
 
 def effect_of(option_kind: str | None) -> Effect:

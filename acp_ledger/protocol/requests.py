@@ -107,10 +107,16 @@ def is_notification(method: str) -> bool:
     return method in _NOTIFICATIONS
 
 
-SESSION_METHODS: Final = frozenset({"session/prompt", "session/request_permission", "session/update"})
+SESSION_METHODS: Final = frozenset({"session/prompt", permission.METHOD, "session/update"})
 """Methods that mean nothing without the session they name."""
 
-_NOTIFICATIONS: Final = frozenset({"session/update", "session/cancel", "$/cancel_request", "elicitation/complete"})
+CANCEL: Final = "session/cancel"
+"""By which an editor stops a turn."""
+
+WITHDRAWAL: Final = "$/cancel_request"
+"""By which a sender says that it no longer wants an answer to a request of its own."""
+
+_NOTIFICATIONS: Final = frozenset({"session/update", CANCEL, WITHDRAWAL, "elicitation/complete"})
 
 
 def _initialize(_connection: Connection, draft: Draft, arrival: Arrival) -> Subject:
@@ -270,7 +276,7 @@ _HANDLERS: Final[dict[tuple[Direction, str], Handler]] = {
     (TO_AGENT, "session/resume"): _opening,
     (TO_AGENT, "session/fork"): _opening,
     (TO_AGENT, "session/prompt"): _prompt,
-    (TO_CLIENT, "session/request_permission"): _ask_permission,
+    (TO_CLIENT, permission.METHOD): _ask_permission,
 }
 
 

@@ -22,15 +22,19 @@ OPEN_TURNS: Final = 1_024
 
 
 class OpenTurn:
-    """A prompt turn that has not ended. `text_bytes` counts its agent messages as they are written."""
+    """A prompt turn that has not ended. `text_bytes` counts its agent messages as they are written.
 
-    __slots__ = ("ended", "session", "text_bytes", "turn_id")
+    `cancelled` says that the editor asked for its end, which the agent may not have heard yet.
+    """
+
+    __slots__ = ("cancelled", "ended", "session", "text_bytes", "turn_id")
 
     def __init__(self, turn_id: int, session: SessionState) -> None:
         self.turn_id = turn_id
         self.session = session
         self.text_bytes = 0
         self.ended = False
+        self.cancelled = False
 
 
 class SessionState:
@@ -48,6 +52,11 @@ class SessionState:
         self.turns_begun = 0
         self.loads = 0
         self.forked = False
+
+    def cancel(self) -> None:
+        """The editor asked for the end of what is open here."""
+        for turn in self.turns:
+            turn.cancelled = True
 
     @property
     def replays(self) -> bool:
@@ -83,6 +92,11 @@ class Sessions:
         state.forked = update and self._forks > 0
         draft.rows.append(Session(draft.seq, draft.ordinal(Session), draft.revision, number, identified))
         return state
+
+    def is_cancelled(self, acp_session_id: str) -> bool:
+        """Whether a turn is open in that session whose end its editor has asked for."""
+        state = self._by_id.get(identity(acp_session_id))
+        return state is not None and any(turn.cancelled for turn in state.turns)
 
     def numbered(self, number: int | None) -> SessionState | None:
         """The session with that number."""
