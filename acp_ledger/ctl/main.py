@@ -25,6 +25,9 @@ SECTIONS: Final = {
         "demo": Entry(
             "acp_ledger.ctl.demo:demo", "Record a scripted session on a throw-away ledger and check every row"
         ),
+        "editor": Entry(
+            "acp_ledger.ctl.editor.command:editor", "Put an editor's agents behind the ledger: list, setup, undo, print"
+        ),
         "doctor": Entry("acp_ledger.ctl.doctor:doctor", "Check programs, daemon, ledger and editors; what mends them"),
         "config": Entry("acp_ledger.ctl.config:config", "The settings: show, check, path"),
     },
