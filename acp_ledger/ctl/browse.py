@@ -56,7 +56,12 @@ def list_filters(function: _Decorated) -> _Decorated:
         click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the N newest rows."),
         click.option("-r", "--reverse", is_flag=True, help="Newest first."),
         click.option("-g", "--grep", metavar="REGEX", help="Only rows with a text this matches."),
-        click.option("-S", "--since", metavar="TIME", help="From this time on: RFC 3339, `2h`, `yesterday`."),
+        click.option(
+            "-S",
+            "--since",
+            metavar="TIME",
+            help="From this time on: `2h`, `yesterday`, `15:04`, RFC 3339; all of systemd.time(7).",
+        ),
         click.option("-U", "--until", metavar="TIME", help="Before this time."),
         click.option("--session", metavar="ID", help="Only this session: its id or a unique beginning of it."),
         click.option("--last", is_flag=True, help="Only the session opened last."),
@@ -68,7 +73,8 @@ def list_filters(function: _Decorated) -> _Decorated:
     return function
 
 
-def _filter(connection: Connection, wanted: Wanted) -> Filter:
+def chosen_filter(connection: Connection, wanted: Wanted) -> Filter:
+    """Turn the filters of a list into those of the ledger; ids and `--last` are looked up."""
     from acp_ledger.store.queries import Filter
 
     every = Filter(agent=wanted.agent, since=_time(wanted.since), until=_time(wanted.until))
@@ -88,7 +94,12 @@ def _time(word: str | None) -> str | None:
     return None if word is None else as_rfc3339(word)
 
 
-def _pattern(wanted: Wanted) -> re.Pattern[str] | None:
+def compiled(wanted: Wanted) -> re.Pattern[str] | None:
+    """Compile the pattern of `-g`.
+
+    Raises:
+        UsageError: It is none.
+    """
     try:
         return None if wanted.grep is None else re.compile(wanted.grep)
     except re.error as error:
@@ -106,18 +117,19 @@ def _limit(wanted: Wanted, options: Options) -> int | None:
 
 def _select(read: Callable[[Filter], Iterable[Any]], base: Filter, wanted: Wanted, limit: int | None) -> Iterator[Any]:
     """Give the newest `limit` rows that match, oldest first unless reversed; without a limit they stream."""
-    pattern = _pattern(wanted)
+    pattern = compiled(wanted)
     backwards = wanted.reverse or limit is not None
     # The ledger can count the rows only where it alone decides which of them match.
     bound = limit if pattern is None else None
-    rows = (row for row in read(replace(base, reverse=backwards, limit=bound)) if _matches(row, pattern))
+    rows = (row for row in read(replace(base, reverse=backwards, limit=bound)) if matches(row, pattern))
     chosen = itertools.islice(rows, limit)
     if backwards and not wanted.reverse:
         return iter(list(chosen)[::-1])
     return iter(chosen)
 
 
-def _matches(row: Iterable[object], pattern: re.Pattern[str] | None) -> bool:
+def matches(row: Iterable[object], pattern: re.Pattern[str] | None) -> bool:
+    """Tell whether a text of a row matches."""
     return pattern is None or any(isinstance(value, str) and pattern.search(value) for value in row)
 
 
@@ -137,7 +149,7 @@ def _run(
     """Write a list and what must be said beside it; return the exit code."""
     options, wanted = current_options(), Wanted(**typed)
     with open_ledger(options) as connection:
-        base = _filter(connection, wanted)
+        base = chosen_filter(connection, wanted)
         limit = _limit(wanted, options)
         seen: list[Any] = []
         rows = _select(lambda chosen: read(connection, chosen), base, wanted, limit)
@@ -217,14 +229,29 @@ def sessions(**typed: Any) -> int:
 
 @click.command(
     cls=Command,
-    examples=("ledgerctl events --last", "ledgerctl events --session 01k5 -g request_permission -o jsonl"),
+    examples=(
+        "ledgerctl events --last",
+        "ledgerctl events --session 01k5 -g request_permission -o jsonl",
+        "ledgerctl events -f",
+        "ledgerctl events -f -S today -o jsonl | ship-to-siem",
+    ),
 )
 @list_filters
-def events(**typed: Any) -> int:
-    """List every line and every event of a transport in the order of their numbers."""
+@click.option("-f", "--follow", "follows", is_flag=True, help="Then show what is committed, as it is committed.")
+def events(*, follows: bool, **typed: Any) -> int:
+    """List every line and every event of a transport in the order of their numbers.
+
+    With -f the newest 10 rows (-n and -S say otherwise) are followed by those that are committed from now on, until
+    Ctrl-C (130), until nobody reads them (141), or until -U. It reads the ledger alone: a daemon that is down or
+    starts anew is nothing to it, and a ledger that cannot be read is tried again until it can.
+    """
+    narrow = ("frame_seq", "at", "event", "direction", "kind", "method", "session_update", "byte_count", "detail")
+    if follows:
+        from acp_ledger.ctl.follow import follow
+
+        return follow(typed, ("transport_id", *narrow))
     from acp_ledger.store import answers
 
-    narrow = ("frame_seq", "at", "event", "direction", "kind", "method", "session_update", "byte_count", "detail")
     return _run("events", answers.LedgerEvent, _events, narrow, typed, uncovered)
 
 
@@ -234,14 +261,23 @@ def _events(connection: Connection, chosen: Filter) -> Iterator[Any]:
 
     timed = chosen.since is not None or chosen.until is not None
     # These rows have no time to narrow by in the ledger, so it cannot count them either.
-    row: Any
-    for row in queries.events(connection, replace(chosen, limit=None) if timed else chosen):
-        at = as_text(row.at)
-        if _within(at, chosen):
-            yield row._replace(at=at)
+    for row in map(as_shown, queries.events(connection, replace(chosen, limit=None) if timed else chosen)):
+        if within(row.at, chosen):
+            yield row
 
 
-def _within(at: str, chosen: Filter) -> bool:
+def as_shown(row: Any) -> Any:
+    """Give a line or an event with its time as the views write it."""
+    return row._replace(at=as_text(row.at))
+
+
+def chosen_rows(connection: Connection, base: Filter, wanted: Wanted, limit: int | None) -> Iterator[Any]:
+    """Give the newest `limit` lines and events that are asked for, oldest first."""
+    return _select(lambda chosen: _events(connection, chosen), base, wanted, limit)
+
+
+def within(at: str, chosen: Filter) -> bool:
+    """Tell whether a time is asked for: the edge of `since` is, that of `until` is not."""
     return (chosen.since is None or at >= chosen.since) and (chosen.until is None or at < chosen.until)
 
 

@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from acp_ledger.ctl.text import escape, escape_json, wants_color
@@ -59,12 +59,16 @@ _SGR: Final = {"green": "32", "yellow": "33", "red": "31"}
 
 @dataclass(frozen=True)
 class Listing:
-    """Rows under one name: `name` is the word of the schema, `narrow` the columns that fit on a terminal."""
+    """Rows under one name: `name` is the word of the schema, `narrow` the columns that fit on a terminal.
+
+    `live` rows come as they come: each is written at once.
+    """
 
     name: str
     columns: tuple[str, ...]
     rows: Iterable[Row]
     narrow: tuple[str, ...] = ()
+    live: bool = False
 
 
 def emit(listing: Listing, options: Options) -> int:
@@ -77,7 +81,7 @@ def emit(listing: Listing, options: Options) -> int:
     # A ledger may turn out to be none at its first row: nothing is written before that one is there.
     rows = iter(chosen.rows)
     begun = itertools.chain(list(itertools.islice(rows, 1)), rows)
-    counted = Listing(chosen.name, chosen.columns, _counted(begun, counter))
+    counted = replace(chosen, rows=_counted(begun, counter))
     _FORMS[options.output](counted, options)
     return next(counter)
 
@@ -134,7 +138,7 @@ def _choose(listing: Listing, options: Options) -> Listing:
     if unknown:
         raise UsageError(f"no column {', '.join(unknown)} in `{listing.name}`", hint="list them with --columns help")
     places = [listing.columns.index(name) for name in wanted]
-    return Listing(listing.name, wanted, (tuple(row[place] for place in places) for row in listing.rows))
+    return replace(listing, columns=wanted, rows=(tuple(row[place] for place in places) for row in listing.rows))
 
 
 def _schema(name: str) -> str:
@@ -185,7 +189,7 @@ def _csv_cell(value: Value) -> object:
 
 def _write_table(listing: Listing, options: Options) -> None:
     if draws(options):
-        _draw(listing, options)
+        (_draw_live if listing.live else _draw)(listing, options)
         return
     color = wants_color(options.color, sys.stdout)
     sys.stdout.write("\t".join(listing.columns) + "\n")
@@ -228,6 +232,23 @@ def _draw(listing: Listing, options: Options) -> None:
     system: Literal["standard"] | None = "standard" if color else None
     Console(file=drawn, force_terminal=color, color_system=system, width=width, highlight=False).print(table)
     page(drawn.getvalue(), options)
+
+
+def _draw_live(listing: Listing, options: Options) -> None:
+    """Write rows for a person as they come: nothing is cut, and a column only ever grows wider."""
+    from rich.cells import cell_len
+
+    color = wants_color(options.color, sys.stdout)
+    widths = [len(name) for name in listing.columns]
+    sys.stdout.write("  ".join(name.upper() for name in listing.columns) + "\n")
+    for row in listing.rows:
+        texts = [cell(name, local_time(name, value, options)) for name, value in zip(listing.columns, row, strict=True)]
+        widths = [max(width, cell_len(text)) for width, text in zip(widths, texts, strict=True)]
+        padded = [text + " " * (width - cell_len(text)) for width, text in zip(widths, texts, strict=True)]
+        shown = [
+            part.replace(text, _painted(text), 1) if color else part for part, text in zip(padded, texts, strict=True)
+        ]
+        sys.stdout.write("  ".join(shown).rstrip() + "\n")
 
 
 def fitting(natural: dict[str, int], room: int) -> dict[str, int]:
