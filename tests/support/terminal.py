@@ -131,7 +131,7 @@ class Terminal:
             if process.stdout is not None:
                 process.stdout.close()
         os.close(self._screen)
-        _end_daemon(paths.chosen_socket(self.environment, os.getuid())[0])
+        end_daemon(paths.chosen_socket(self.environment, os.getuid())[0])
 
 
 def _shape(screen: int) -> None:
@@ -158,19 +158,20 @@ def _link_checkout(folder: Path) -> None:
     subprocess.run(["sh", "-c", mark], cwd=folder, check=True)
 
 
-def _end_daemon(path: str) -> None:
-    """End the daemon that listens on a socket, where one does."""
+def end_daemon(path: str) -> bool:
+    """End the daemon that listens on a socket, and wait for its end; whether there was one."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(path)
         except OSError:
-            return
+            return False
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         daemon = os.pidfd_open(struct.unpack("3i", credentials)[0])
     signal.pidfd_send_signal(daemon, signal.SIGTERM)
     if not select.select([daemon], [], [], PATIENCE)[0]:
         raise AssertionError(f"the daemon of {path} does not end")
     os.close(daemon)
+    return True
 
 
 def run_page(page: Page, terminal: Terminal) -> None:
