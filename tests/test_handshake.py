@@ -166,7 +166,7 @@ def test_fatal_carries_sentence_and_status() -> None:
     [
         (handshake.encode_request("status", verbose=True), {"request": "status", "verbose": True}),
         (handshake.encode_answer(pid=7), {"ok": True, "pid": 7}),
-        (handshake.encode_refusal("no", "do this"), {"ok": False, "error": "no", "hint": "do this"}),
+        (handshake.encode_refusal("no", "do this"), {"ok": False, "error": "no", "hint": "do this", "status": 1}),
     ],
 )
 def test_control_line_survives_any_cut(line: bytes, value: dict[str, object]) -> None:

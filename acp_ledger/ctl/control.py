@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from acp_ledger import handshake, paths
 from acp_ledger.dial import NoDaemon, dial
-from acp_ledger.errors import DaemonUnreachable, LedgerError, PeerFault
+from acp_ledger.errors import DaemonUnreachable, ExitCode, LedgerError, PeerFault
 
 if TYPE_CHECKING:
     from acp_ledger.ctl.options import Options
 
 ANSWER_SECONDS: Final = 10.0
 _CHUNK: Final = 65_536
+_STATUSES: Final = frozenset(ExitCode) - {ExitCode.OK}
 _START: Final = "the next acp-ledger-run starts one by itself; to start it by hand: acp-ledgerd &"
 
 
@@ -29,19 +30,19 @@ def socket_path(options: Options) -> str:
     return str(named) if named else paths.socket_path(os.environ, os.getuid())
 
 
-def ask(path: str, request: str, **fields: Any) -> dict[str, Any]:
-    """Ask the daemon at `path`, and give what it granted.
+def ask(path: str, request: str, *, patience: float = ANSWER_SECONDS, **fields: Any) -> dict[str, Any]:
+    """Ask the daemon at `path`, and give what it granted; it has `patience` seconds for that.
 
     Raises:
         DaemonUnreachable: Nobody answers there.
-        LedgerError: The daemon refused, with its own hint.
+        LedgerError: The daemon refused, with its own hint and exit code.
     """
     try:
         dialled = dial(path)
     except NoDaemon as missing:
         raise DaemonUnreachable(str(missing), hint=_START) from missing
     with socket.socket(fileno=dialled.detach()) as connection:
-        connection.settimeout(ANSWER_SECONDS)
+        connection.settimeout(patience)
         try:
             greeting = handshake.Greeting(handshake.PURPOSE_CONTROL, pid=os.getpid())
             connection.sendall(handshake.encode_greeting(greeting) + handshake.encode_request(request, **fields))
@@ -65,5 +66,8 @@ def _read(receive: Any) -> dict[str, Any]:
 def _granted(answer: dict[str, Any]) -> dict[str, Any]:
     if answer.get("ok") is True:
         return {name: value for name, value in answer.items() if name != "ok"}
-    hint = answer.get("hint")
-    raise LedgerError(str(answer.get("error", "the daemon refused")), hint=hint if isinstance(hint, str) else None)
+    hint, status = answer.get("hint"), answer.get("status")
+    refused = LedgerError(str(answer.get("error", "the daemon refused")), hint=hint if isinstance(hint, str) else None)
+    if isinstance(status, int) and status in _STATUSES:
+        refused.exit_code = ExitCode(status)
+    raise refused

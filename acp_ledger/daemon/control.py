@@ -20,10 +20,10 @@ import trio
 from acp_ledger import handshake, logs, paths
 from acp_ledger.daemon.opening import Peer
 from acp_ledger.daemon.streams import Budget, Descriptor, RunnerOutlet, reply
-from acp_ledger.errors import ConfigError, LedgerLocked
+from acp_ledger.errors import ConfigError, LedgerError, LedgerLocked
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
     from pathlib import Path
 
     from acp_ledger.handshake import Greeting
@@ -123,7 +123,7 @@ class Door:
     def __init__(
         self,
         run: Callable[[Greeting, Peer, Descriptor, bytes], Awaitable[None]],
-        answer: Callable[[str], dict[str, Any] | None],
+        answer: Callable[[Mapping[str, Any], Peer], Awaitable[dict[str, Any]]],
     ) -> None:
         self._run = run
         self._answer = answer
@@ -177,7 +177,7 @@ class Door:
                         return
                     greeting = reader.feed(data)
             if greeting.purpose == handshake.PURPOSE_CONTROL:
-                await self._control(guest, reader.rest)
+                await self._control(guest, peer, reader.rest)
                 return
         except trio.TooSlowError:
             self._log.warning(logs.PEER_REFUSED, pid=peer.pid, reason="slow")
@@ -188,22 +188,29 @@ class Door:
             return
         await self._run(greeting, peer, guest, reader.rest)
 
-    async def _control(self, guest: Descriptor, first: bytes) -> None:
-        reader = handshake.ControlReader()
+    async def _control(self, guest: Descriptor, peer: Peer, first: bytes) -> None:
         with trio.fail_after(GREETING_SECONDS):
-            request = reader.feed(first)
-            while request is None:
-                if not (data := await guest.receive_some()):
-                    return
-                request = reader.feed(data)
-            word = str(request.get("request"))
-            answer = self._answer(word)
-            if answer is None:
-                packet = handshake.encode_refusal("this daemon does not know that request", "is it the same version?")
-            else:
-                packet = handshake.encode_answer(**answer)
+            request = await _request(guest, first)
+        if request is None:
+            return
+        try:
+            packet = handshake.encode_answer(**await self._answer(request, peer))
+        except LedgerError as fault:
+            packet = handshake.encode_refusal(fault.message, fault.hint, int(fault.exit_code))
+        with trio.fail_after(GREETING_SECONDS):
             await reply(guest, packet)
-        self._log.debug(logs.CONTROL_ANSWERED, request=word)
+        self._log.debug(logs.CONTROL_ANSWERED, request=str(request.get("request")))
+
+
+async def _request(guest: Descriptor, first: bytes) -> dict[str, Any] | None:
+    """Read a control request; None when whoever asked has left."""
+    reader = handshake.ControlReader()
+    request = reader.feed(first)
+    while request is None:
+        if not (data := await guest.receive_some()):
+            return None
+        request = reader.feed(data)
+    return request
 
 
 def refuse(guest: Descriptor, sentence: str, status: int = handshake.EXIT_UNAVAILABLE) -> None:

@@ -26,13 +26,13 @@ from acp_ledger.daemon.opening import Peer, command_of, policy_of, transport_of
 from acp_ledger.daemon.relay import House, Relay, Rules
 from acp_ledger.daemon.terminal import Terminal
 from acp_ledger.daemon.writer import writer_thread
-from acp_ledger.errors import DaemonUnreachable, LedgerError, UsageError
+from acp_ledger.errors import DaemonUnreachable, LedgerError, PeerFault, UsageError
 from acp_ledger.store import schema
 from acp_ledger.store.ledger import Ledger
 from acp_ledger.store.recovery import recover
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from acp_ledger.daemon.agent import Command
     from acp_ledger.daemon.streams import Descriptor
@@ -102,14 +102,20 @@ class Daemon:
         while self._relays or self._terminals:
             await self._left.park()
 
-    def answer(self, request: str) -> dict[str, Any] | None:
-        """Answer a control request; None for one that is not known."""
-        if request == handshake.REQUEST_STATUS:
+    async def answer(self, request: Mapping[str, Any], _peer: Peer) -> dict[str, Any]:
+        """Answer a control request.
+
+        Raises:
+            LedgerError: It is refused, or not known.
+        """
+        word = request.get("request")
+        if word == handshake.REQUEST_STATUS:
             return self.status()
-        if request == handshake.REQUEST_SHUTDOWN:
+        if word == handshake.REQUEST_SHUTDOWN:
             self.stop()
             return {}
-        return None
+        sentence = f"acp-ledgerd {metadata.version('acp-ledger')} does not know the request {word!r}"
+        raise PeerFault(sentence, hint="is it the same version? restart acp-ledgerd")
 
     def status(self) -> dict[str, Any]:
         """What `ledgerctl status` shows."""

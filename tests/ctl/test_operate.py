@@ -61,6 +61,16 @@ def test_refusal_is_passed_on(cli: Cli, seeded_file: Path, answering: Any) -> No
     assert result.stderr == "error: not \\u001b[2Jnow\nhint: try later\n"
 
 
+@pytest.mark.parametrize(("status", "code"), [(2, 2), (11, 11), (0, 1), (1000, 1), ("2", 1), ([2], 1)])
+def test_refusal_may_say_what_to_exit_with(
+    cli: Cli, seeded_file: Path, answering: Any, status: object, code: int
+) -> None:
+    """A documented status is taken over; whatever else a daemon says is a plain failure."""
+    line = handshake.encode_refusal("no").replace(b'"status":1', b'"status":' + json.dumps(status).encode())
+    answering(line)
+    assert cli("status", "-L", str(seeded_file)).exit_code == code
+
+
 @pytest.mark.parametrize("line", [b"", b"no json\n", b"[]\n"])
 def test_nonsense_is_no_status(cli: Cli, seeded_file: Path, answering: Any, line: bytes) -> None:
     """Whatever listens there and speaks otherwise is not taken for a daemon that runs."""

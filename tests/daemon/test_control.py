@@ -60,9 +60,11 @@ async def test_shutdown_stops_the_daemon(sqlite_house: House) -> None:
 
 
 async def test_unknown_request_is_refused(sqlite_house: House) -> None:
-    """A word this daemon does not know gets a sentence."""
+    """A word this daemon does not know gets a sentence that names the daemon's version, and what to do."""
     answer = await ask(sqlite_house, "dance")
-    assert (answer["ok"], bool(answer["error"])) == (False, True)
+    assert (answer["ok"], answer["status"]) == (False, 1)
+    assert "does not know the request 'dance'" in answer["error"]
+    assert "restart acp-ledgerd" in answer["hint"]
 
 
 @pytest.mark.parametrize(
