@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sqlalchemy import func, insert, literal, select
@@ -36,7 +37,7 @@ from acp_ledger.store.files import prepare as prepare_file
 from acp_ledger.store.opening import EPOCH_BOUND, Daemon, NewTransport, OpenedTransport, exists, free_id, transport_row
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sqlalchemy import Connection
 
@@ -305,16 +306,14 @@ class Ledger:
         c = tables.daemons.c
         if exists(writer.connection, select(literal(1)).where(c.daemon_id == self.daemon.daemon_id)):
             return
-        row = {
-            "daemon_id": self.daemon.daemon_id,
-            "protocol_revision": NO_CONNECTION,
-            "host": self.daemon.host,
-            "uid": self.daemon.uid,
-            "created_at": at,
-        }
+        row = {**self.daemon._asdict(), "protocol_revision": NO_CONNECTION, "created_at": at}
+        self._transact(writer, partial(writer.connection.execute, insert(tables.daemons), row))
+
+    def _transact(self, writer: Writer, work: Callable[[], object]) -> None:
+        """Commit what is no entry of a transport."""
         try:
             writer.begin()
-            writer.connection.execute(insert(tables.daemons), row)
+            work()
         except Exception as error:
             raise self._fail(writer, driver_error(error), "before") from error
         self._finish(writer, Prepared({}, {}, [], frozenset()))
@@ -346,19 +345,9 @@ class Ledger:
             raise CommitHeld("the connection to the ledger was lost", hint=MEND_RESTART)
 
     def prove(self) -> None:
-        """Commit a write that changes no row: the ledger takes what is written, and keeps it.
-
-        Raises:
-            CommitHeld: It does not, now.
-            CommitUnknown: Nobody knows; nothing depends on it. Try again.
-        """
+        """Commit a write that changes no row: the ledger takes what is written, and keeps it. Raises as `commit`."""
         writer = self._ready()
-        try:
-            writer.begin()
-            writer.touch()
-        except Exception as error:
-            raise self._fail(writer, driver_error(error), "before") from error
-        self._finish(writer, Prepared({}, {}, [], frozenset()))
+        self._transact(writer, writer.touch)
 
     def checkpoint(self) -> bool:
         """When idle: copy SQLite's log into the database without keeping anybody waiting. False when not all was."""
