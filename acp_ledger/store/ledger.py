@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -306,7 +307,7 @@ class Ledger:
         c = tables.daemons.c
         if exists(writer.connection, select(literal(1)).where(c.daemon_id == self.daemon.daemon_id)):
             return
-        row = {**self.daemon._asdict(), "protocol_revision": NO_CONNECTION, "created_at": at}
+        row = {**asdict(self.daemon), "protocol_revision": NO_CONNECTION, "created_at": at}
         self._transact(writer, partial(writer.connection.execute, insert(tables.daemons), row))
 
     def _transact(self, writer: Writer, work: Callable[[], object]) -> None:
