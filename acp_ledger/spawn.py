@@ -1,8 +1,8 @@
 """Starts a daemon for a runner that found none, and lets many runners that start together get the same one.
 
 The rules that must not be broken here: only the holder of the spawn lock starts a daemon or unlinks a stale socket; and
-the daemon is no descendant of ours before the relay starts (two forks and a session of its own), for editors kill every
-descendant of what they started, even across ``setsid``.
+the daemon is no descendant of ours before the relay starts (the user's service manager starts it, else two forks and a
+session of its own), for editors kill every descendant of what they started, even across ``setsid``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import stat
 import sys
 import time
 
-from acp_ledger import paths
+from acp_ledger import manager, paths
 from acp_ledger.dial import NoDaemon, dial
 from acp_ledger.refusal import in_one_line
 
@@ -63,9 +63,9 @@ def start_daemon(path: str, environ: Mapping[str, str], uid: int, command: Seque
         if found is not None:
             return found  # whoever held the lock before us started it
         log = _Log(paths.daemon_log(environ, uid))
-        pid = _start(list(command) or daemon_command(), daemon_environment(environ, uid), log.descriptor)
+        started = _start(list(command) or daemon_command(), daemon_environment(environ, uid), uid, log)
         os.close(log.descriptor)
-        return _await(path, pid, deadline, log)
+        return _await(path, started, deadline, log)
     finally:
         os.close(lock)
 
@@ -133,7 +133,49 @@ def _our_socket(path: str, uid: int) -> tuple[int, int] | None:
     return (found.st_dev, found.st_ino) if stat.S_ISSOCK(found.st_mode) and found.st_uid == uid else None
 
 
-def _start(command: list[str], environment: dict[str, str], log: int) -> int:
+def _start(command: list[str], environment: dict[str, str], uid: int, log: _Log) -> _Started:
+    """Start a daemon that is no descendant of ours: by the user's service manager, else by ourselves."""
+    runtime = paths.runtime_directory(uid)
+    if runtime is None or not manager.is_there(runtime):
+        return _Started(_fork(command, environment, log.descriptor))
+    try:
+        pid = manager.start(command, environment, runtime, log.path)
+    except manager.Unanswered:
+        _fork(command, environment, log.descriptor)  # where both come, one finds the ledger taken and ends
+        return _Started(None)
+    if pid is None:
+        return _Started(_fork(command, environment, log.descriptor))
+    return _Started(None if pid < 0 else pid)
+
+
+class _Started:
+    """What is known of a daemon that was started: whether it has ended, where that can be known."""
+
+    def __init__(self, pid: int | None) -> None:
+        """Take its process id; None where there is no telling, and it, or another one, may still come."""
+        self._process = -1
+        self._ended = False
+        if pid is None:
+            return
+        try:
+            self._process = os.pidfd_open(pid)
+        except OSError:
+            self._ended = True
+
+    def ends(self, milliseconds: int) -> bool:
+        """Wait so long, or until it has ended; tell whether it has."""
+        poll = select.poll()
+        if self._process >= 0:
+            poll.register(self._process, select.POLLIN)
+        return bool(poll.poll(milliseconds)) or self._ended
+
+    def close(self) -> None:
+        """Watch it no more."""
+        if self._process >= 0:
+            os.close(self._process)
+
+
+def _fork(command: list[str], environment: dict[str, str], log: int) -> int:
     """Start a detached process, adopted by init before this returns; give its process id."""
     answer, report = os.pipe()
     child = os.fork()
@@ -170,15 +212,9 @@ def _become(command: list[str], environment: dict[str, str], log: int) -> None:
         os.write(2, f"cannot start {command[0]}: {failure.strerror}\n".encode("utf-8", "backslashreplace"))
 
 
-def _await(path: str, pid: int, deadline: float, log: _Log) -> _socket.socket:
-    """Wait until the daemon ``pid`` accepts on ``path``; NoDaemon when it ended before, or at the deadline."""
-    ended, process = select.poll(), -1
+def _await(path: str, started: _Started, deadline: float, log: _Log) -> _socket.socket:
+    """Wait until the daemon accepts on ``path``; NoDaemon when it ended before, or at the deadline."""
     gone = False
-    try:
-        process = os.pidfd_open(pid)
-        ended.register(process, select.POLLIN)
-    except ProcessLookupError:
-        gone = True
     try:
         while True:
             try:
@@ -190,10 +226,9 @@ def _await(path: str, pid: int, deadline: float, log: _Log) -> _socket.socket:
                 raise NoDaemon(log.explain("the daemon ended before it could be reached"))
             if time.monotonic() >= deadline:
                 raise NoDaemon(log.explain(f"the daemon was not ready after {START_SECONDS:.0f} seconds"))
-            gone = bool(ended.poll(_RETRY_MILLISECONDS))
+            gone = started.ends(_RETRY_MILLISECONDS)
     finally:
-        if process >= 0:
-            os.close(process)
+        started.close()
 
 
 class _Log:

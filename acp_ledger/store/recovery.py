@@ -101,7 +101,7 @@ def _recovered(ledger: Ledger, transport_id: int, agent: str, at: int) -> Recove
     ending = entries[-1]
     questions = sum(isinstance(row, Decision) for row in ending.rows)
     turns = sum(isinstance(row, TurnEnd) for row in ending.rows)
-    return Recovered(transport_id, agent, ending.record.frame_seq - 1, questions, turns, process)
+    return Recovered(transport_id, agent, entries[0].record.frame_seq - 1, questions, turns, process)
 
 
 def survivor(connection: Connection, transport_id: int) -> Process | None:
