@@ -1,25 +1,29 @@
 """What the daemon says about itself: named events with fields, for people on a terminal and for machines elsewhere.
 
 What must not be broken here: a log never holds what an agent or a user wrote, and never a secret. So text passes
-only under the field names in `TEXT_FIELDS`, masked and escaped; of an error from elsewhere only the type is shown.
+only under the field names in `TEXT_FIELDS`, masked and escaped; of an error from elsewhere only the type is shown. An
+agent's id of a session passes when it is short and plain, for it is what an operator searches for. And a log that
+cannot be written fails nobody: the ledger is the record, this is not.
 Event names are dotted facts in the past tense, and constants of this module.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias
 
 import structlog
 
+from acp_ledger import journal, sinks
 from acp_ledger.errors import LedgerError, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-Format: TypeAlias = Literal["auto", "console", "json"]
+Format: TypeAlias = Literal["auto", "console", "json", "journal"]
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 DAEMON_STARTED: Final = "daemon.started"
@@ -33,6 +37,12 @@ SOCKET_LISTENED: Final = "socket.listened"
 SOCKET_REPLACED: Final = "socket.replaced"
 CONFIG_LOADED: Final = "config.loaded"
 CONFIG_EXPOSED: Final = "config.exposed"
+CONFIG_RELOADED: Final = "config.reloaded"
+CONFIG_REFUSED: Final = "config.refused"
+MANAGER_UNREACHED: Final = "manager.unreached"
+WATCHDOG_MISSED: Final = "watchdog.missed"
+SOCKET_DIFFERED: Final = "socket.differed"
+SESSION_SEEN: Final = "session.seen"
 PEER_REFUSED: Final = "peer.refused"
 PEER_FAILED: Final = "peer.failed"
 RUNNER_CONNECTED: Final = "runner.connected"
@@ -70,6 +80,7 @@ TEXT_FIELDS: Final = frozenset(
     {
         "agent",
         "cause",
+        "changed",
         "class",
         "close_reason",
         "daemon_id",
@@ -93,6 +104,7 @@ TEXT_FIELDS: Final = frozenset(
         "program",
         "reason",
         "request",
+        "restart",
         "revision",
         "schema",
         "signal",
@@ -104,6 +116,11 @@ TEXT_FIELDS: Final = frozenset(
     }
 )
 """The field names under which text is logged. Every one of them names something of ours, or an operator's word."""
+
+SESSION_ID: Final = "session_id"
+"""The field of the agent's ids of sessions: one, or a list where a connection has several."""
+
+_PLAIN_ID: Final = re.compile(r"[!-~]{1,128}")
 
 LONGEST_TEXT: Final = 500
 """Characters of a text field that are kept. An agent's name is its own word and may be long; ours are not."""
@@ -119,25 +136,38 @@ def configure(
     form: Format = "auto",
     level: Level = "info",
     stream: TextIO | None = None,
+    journal_socket: str = journal.SOCKET,
 ) -> None:
     """Send every event from `level` on to `stream` (standard error by default), one line each.
 
-    `auto` writes for people when the stream is a terminal, and JSON otherwise.
+    `auto` writes for people when the stream is a terminal, to the journal by its own protocol when the stream leads
+    there, and JSON otherwise.
     """
-    out = sys.stderr if stream is None else stream
-    console = form == "console" or (form == "auto" and out.isatty())
+    out = sinks.Lines(sys.stderr if stream is None else stream)
+    if form == "auto":
+        form = "console" if out.stream.isatty() else "journal" if out.leads_to_journal() else "json"
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             describe_error,
             withhold,
-            _for_people(out) if console else structlog.processors.JSONRenderer(),
+            _renderer(form, out.stream),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(out),
+        logger_factory=(sinks.Entries(journal.Journal(journal_socket), out) if form == "journal" else out).itself,
         cache_logger_on_first_use=False,
     )
+
+
+def _renderer(form: Format, out: TextIO) -> structlog.typing.Processor:
+    if form == "console":
+        return _for_people(out)
+    return _as_it_is if form == "journal" else structlog.processors.JSONRenderer()
+
+
+def _as_it_is(_logger: object, _method: str, event: _Event) -> _Event:
+    return event
 
 
 def get_logger(**fields: object) -> structlog.typing.FilteringBoundLogger:
@@ -193,7 +223,9 @@ def _allowed(key: str, value: object) -> object:
     if isinstance(value, str | os.PathLike) and key in TEXT_FIELDS:
         limit = LONGEST_ERROR if key == "exception" else LONGEST_TEXT
         return _printable(without_secrets(str(value)), limit, lines=key == "exception")
-    if isinstance(value, tuple | list) and key in TEXT_FIELDS:
+    if key == SESSION_ID and isinstance(value, str) and _PLAIN_ID.fullmatch(value):
+        return value
+    if isinstance(value, tuple | list) and key in TEXT_FIELDS | {SESSION_ID}:
         return [_allowed(key, item) for item in value[:20]]
     size = f", {len(value)}" if isinstance(value, str | bytes | tuple | list | dict) else ""
     return f"[withheld: {type(value).__name__}{size}]"

@@ -243,9 +243,10 @@ class FailureSettings(Section):
 class LogSettings(Section):
     """What the daemon says about itself, on standard error. Never what an agent or a user wrote."""
 
-    format: Literal["auto", "console", "json"] = Field(
+    format: Literal["auto", "console", "json", "journal"] = Field(
         default="auto",
-        description="`console` for people, `json` for machines; `auto` looks whether standard error is a terminal.",
+        description="`console` for people, `json` for machines, `journal` for systemd's journal, with a field for each "
+        "fact; `auto` looks where standard error leads.",
     )
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",

@@ -45,7 +45,9 @@ STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 @click.option("--ledger", metavar="URL", help="The ledger: sqlite:////path or postgresql+psycopg://user@host/database.")
 @click.option("--socket", type=click.Path(path_type=Path), help="The Unix socket to listen on.")
 @click.option("--check", is_flag=True, help="Check settings and ledger, say what was found, and exit.")
-@click.option("--log-format", type=click.Choice(["auto", "console", "json"]), help="How to log, on standard error.")
+@click.option(
+    "--log-format", type=click.Choice(["auto", "console", "json", "journal"]), help="How to log, on standard error."
+)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="What to log.")
 @click.version_option(metadata.version("acp-ledger"), prog_name="acp-ledgerd", message="%(prog)s %(version)s")
 def main(config: Path | None, ledger: str | None, socket: Path | None, check: bool, **log: str | None) -> None:  # noqa: FBT001  # click passes flags by name
