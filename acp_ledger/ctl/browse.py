@@ -1,4 +1,4 @@
-"""The lists: sessions, events, decisions, coverage.
+"""The lists: sessions, events, decisions, agents, coverage.
 
 What must not be broken here: a list is one audit view, its columns unchanged, and what the list does not cover (kinds
 that were not recorded as steps, gaps, anomalies, questions without an answer) is said beside it.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from acp_ledger.ctl.options import Command, Options, current_options
+from acp_ledger.ctl.options import Command, Options, current_options, with_ledger
 from acp_ledger.ctl.reading import find, last_session, open_ledger
 from acp_ledger.ctl.render import Listing, draws, emit, note
 from acp_ledger.ctl.times import as_rfc3339, as_text
@@ -190,7 +190,8 @@ def uncovered(connection: Connection, base: Filter, rows: list[Any]) -> Iterator
         anomalies += sum(1 for _ in queries.anomalies(connection, chosen))
         gaps += sum(1 for _ in queries.gaps(connection, chosen))
     if counts:
-        yield f"not recorded as steps: {counted_words(counts)} (ledgerctl coverage)"
+        listed = with_ledger("ledgerctl coverage", current_options())
+        yield f"not recorded as steps: {counted_words(counts)} ({listed})"
     yield f"anomalies: {anomalies:,}; declared gaps: {gaps:,}"
 
 
@@ -292,6 +293,49 @@ def decisions(**typed: Any) -> int:
 
     narrow = ("asked_at", "tool_call_id", "detail", "outcome", "option_kind", "decided_by", "waited_ms")
     return _run("decisions", answers.Decision, queries.decisions, narrow, typed, _open_questions)
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "ledgerctl agents -S today",
+        "ledgerctl agents --agent claude --columns opened_at,pid,signal,stderr_tail",
+    ),
+)
+@list_filters
+def agents(**typed: Any) -> int:
+    """List agent processes, live and past: who ran, which version, for how long, and how it ended.
+
+    A process without a `closed_at` has no end in the ledger; `ledgerctl status` asks the daemon whether it lives.
+    """
+    from acp_ledger.store import answers
+
+    narrow = (
+        "transport_id",
+        "agent",
+        "agent_version",
+        "client",
+        "opened_at",
+        "last_at",
+        "sessions",
+        "turns",
+        "close_reason",
+    )
+    return _run("agents", answers.AgentRun, _agents, narrow, typed, _without_end)
+
+
+def _agents(connection: Connection, chosen: Filter) -> Iterator[Any]:
+    from acp_ledger.store.agents import agents as processes
+
+    row: Any
+    for row in processes(connection, chosen):
+        yield row._replace(last_at=as_text(row.last_at))
+
+
+def _without_end(_connection: Connection, _base: Filter, rows: list[Any]) -> Iterator[str]:
+    count = sum(1 for row in rows if row.closed_at is None)
+    if count:
+        yield f"{count:,} without an end in the ledger"
 
 
 @click.command(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from acp_ledger.ctl.browse import Wanted, as_shown, chosen_filter, chosen_rows, columns_of, compiled, matches, within
 from acp_ledger.ctl.options import Options, current_options
-from acp_ledger.ctl.reading import again, ledger_url, open_ledger
+from acp_ledger.ctl.reading import ledger_url, open_ledger
 from acp_ledger.ctl.render import Listing, emit, note
 from acp_ledger.ctl.times import as_rfc3339
 from acp_ledger.errors import ExitCode, NoLedger, StoreFault, UsageError
@@ -73,10 +73,8 @@ class _Followed:
                     yield from self._begin(connection)
                     yield from self._looks(connection, file)
                     return
-            except AnotherLedger as other:
-                raise AnotherLedger(other.message, hint=again("ledgerctl events -f", self._options)) from other
             except StoreFault as failure:
-                if self._place is None:
+                if self._place is None or isinstance(failure, AnotherLedger):
                     raise
                 self._say_lost(failure)
             _wait(RETRY_SECONDS)

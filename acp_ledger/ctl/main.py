@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from acp_ledger.ctl.options import Entry, LazyGroup, options_of
-from acp_ledger.errors import ConfigError, ExitCode, LedgerError
+from acp_ledger.ctl.options import Entry, LazyGroup, options_of, with_ledger
+from acp_ledger.errors import ConfigError, ExitCode, LedgerError, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +30,7 @@ SECTIONS: Final = {
         ),
         "doctor": Entry("acp_ledger.ctl.doctor:doctor", "Check programs, daemon, ledger and editors; what mends them"),
         "config": Entry("acp_ledger.ctl.config:config", "The settings: show, check, path"),
+        "completion": Entry("acp_ledger.ctl.completion:completion", "A script that completes words in bash, zsh, fish"),
     },
     "Look": {
         "status": Entry("acp_ledger.ctl.operate:status", "Daemon, ledger and open transports in one screen"),
@@ -37,8 +38,9 @@ SECTIONS: Final = {
         "show": Entry("acp_ledger.ctl.show:show", "One session, tool call or frame; the id decides"),
         "events": Entry(f"{_BROWSE}:events", "Every line and event, in order"),
         "decisions": Entry(f"{_BROWSE}:decisions", "Permission questions and their answers"),
+        "agents": Entry(f"{_BROWSE}:agents", "Agent processes, live and past"),
         "coverage": Entry(f"{_BROWSE}:coverage", "What was recorded as a step, and what was not"),
-        "sql": Entry("acp_ledger.ctl.database:sql", "One read-only SQL statement"),
+        "sql": Entry("acp_ledger.ctl.database:sql", "A read-only SQL statement, or a named question"),
     },
     "Keep": {
         "verify": Entry("acp_ledger.ctl.verify:verify", "Prove that the ledger is intact"),
@@ -55,10 +57,17 @@ class Root(LazyGroup):
     """The root group; its `main` is where every run ends."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a closed pipe is told apart here, before click makes a plain failure of it."""
+        """Run the command; a closed pipe is told apart here, before click makes a plain failure of it.
+
+        Whatever command an error advises is for the ledger that this run was about.
+        """
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
+        except LedgerError as error:
+            if error.hint is not None:
+                error.hint = without_secrets(with_ledger(error.hint, options_of(ctx)))
+            raise
         except BrokenPipeError as closed:
             raise PipeClosedError from closed
         return result

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from acp_ledger.ctl.control import ask, socket_path
-from acp_ledger.ctl.options import Command, Options, current_options
+from acp_ledger.ctl.options import Command, Options, current_options, with_ledger
 from acp_ledger.ctl.reading import ledger_url, open_ledger
 from acp_ledger.ctl.render import document
 from acp_ledger.ctl.text import escape
@@ -67,7 +67,8 @@ def _ledger(options: Options) -> dict[str, Any]:
 
             return {**shown, **queries.facts(connection)._asdict()}
     except LedgerError as error:
-        return {**shown, "error": error.message, "hint": error.hint, "exit_code": int(error.exit_code)}
+        hint = error.hint and with_ledger(error.hint, options)
+        return {**shown, "error": error.message, "hint": hint, "exit_code": int(error.exit_code)}
 
 
 def _screen(daemon: dict[str, Any] | None, failure: DaemonUnreachable | None, ledger: dict[str, Any]) -> Iterator[str]:

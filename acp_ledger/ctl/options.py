@@ -7,11 +7,14 @@ for everybody, and a global option means the same wherever it stands; the one ne
 from __future__ import annotations
 
 import importlib
+import re
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,6 +48,21 @@ def options_of(context: click.Context) -> Options:
     return Options(**context.find_root().meta.get(_STORE, {}))
 
 
+def with_ledger(command: str, options: Options) -> str:
+    """Give a command for a hint, with the settings and the ledger that this run was told to use.
+
+    They go right behind `ledgerctl`, so that whatever follows (a pipe, a word of explanation) stays as it is; a command
+    that names a ledger already is left alone.
+    """
+    given = [("--config", options.config), ("-L", options.ledger)]
+    flags = "".join(f" {flag} {shlex.quote(value)}" for flag, value in given if value)
+    if re.search(r"(^|\s)(-L|--ledger|--config)(\s|=)", command):
+        return command
+    return re.sub(
+        r"\bledgerctl(?= (?!demo\b|editor\b|config\b|completion\b)[a-z])", lambda found: found[0] + flags, command
+    )
+
+
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
     """Keep a global option that was typed; commands are parsed after their groups, so the nearest one stays."""
     name = str(parameter.name)
@@ -56,12 +74,20 @@ def _global(*names: str, **attributes: Any) -> click.Option:
     return click.Option(names, expose_value=False, callback=_remember, **attributes)
 
 
+def _files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete the names of files."""
+    return [CompletionItem(incomplete, type="file")]
+
+
 def global_options() -> list[click.Parameter]:
     """Make the options that every command takes."""
     return [
-        _global("--config", metavar="FILE", help="Read this configuration file."),
+        _global("--config", metavar="FILE", shell_complete=_files, help="Read this configuration file."),
         _global(
-            "-L", "--ledger", metavar="URL", help="Read this ledger: a database URL, or the path of an SQLite file."
+            *("-L", "--ledger"),
+            metavar="URL",
+            shell_complete=_files,
+            help="Read this ledger: a database URL, or the path of an SQLite file.",
         ),
         _global("-o", "--output", type=click.Choice(FORMATS), help="Form of the data on stdout."),
         _global("--columns", metavar="A,B", help="Show these columns; `help` lists them."),
@@ -154,6 +180,15 @@ class LazyGroup(click.Group):
         if not isinstance(found, click.Command):
             raise TypeError(f"{entry.target} is no command")
         return found
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the names of commands from the table, and options as any command does; nothing is imported."""
+        names = [
+            CompletionItem(name, help=entry.summary)
+            for name, entry in self.entries.items()
+            if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write usage, purpose, examples, the commands by section, and the options."""

@@ -127,25 +127,19 @@ def open_ledger(options: Options) -> Iterator[Connection]:
         with reader.connect() as connection:
             yield connection
     except SQLAlchemyError as error:
-        raise _unreadable(url, error, again("ledgerctl db check", options)) from error
+        raise _unreadable(url, error) from error
     finally:
         reader.dispose()
 
 
-def again(command: str, options: Options) -> str:
-    """Give a command for a hint, with the ledger and the settings that this run was told to use."""
-    given = [("--config", options.config), ("-L", options.ledger)]
-    return " ".join([command, *(f"{flag} {shlex.quote(value)}" for flag, value in given if value)])
-
-
-def _unreadable(url: str, error: SQLAlchemyError, check: str) -> StoreFault:
+def _unreadable(url: str, error: SQLAlchemyError) -> StoreFault:
     """Say why a database cannot be read: it holds no ledger, or it refuses."""
     from acp_ledger.store.faults import driver_error
 
     words = str(driver_error(error)).partition("\n")[0]
     if "no such table" in words or "does not exist" in words:
-        return NoLedger(f"there is no ledger in {url}: {words}", hint=check)
-    return DatabaseRefused(f"the ledger {url} cannot be read: {words}", hint=check)
+        return NoLedger(f"there is no ledger in {url}: {words}", hint="ledgerctl db check")
+    return DatabaseRefused(f"the ledger {url} cannot be read: {words}", hint="ledgerctl db check")
 
 
 def find(connection: Connection, text: str, kinds: Sequence[str]) -> list[Match]:

@@ -29,6 +29,35 @@ class Transport(NamedTuple):
     frames: int
 
 
+class AgentRun(NamedTuple):
+    """An agent process: a row of `audit_transports`, and what became of it.
+
+    `last_at` is the time of its last line or event, in UTC microseconds.
+    """
+
+    transport_id: int
+    epoch: int
+    agent: str | None
+    mode: str
+    host: str | None
+    os_user: str | None
+    label: str | None
+    protocol_revision: str
+    client: str | None
+    agent_version: str | None
+    opened_at: str
+    closed_at: str | None
+    close_reason: str | None
+    exit_status: int | None
+    frames: int
+    last_at: int
+    sessions: int
+    turns: int
+    pid: int | None
+    signal: int | None
+    stderr_tail: str | None
+
+
 class Session(NamedTuple):
     """A row of `audit_sessions`: a conversation on one transport."""
 

@@ -83,7 +83,10 @@ def resume(connection: Connection, place: Place) -> None:
         AnotherLedger: It leads to another ledger.
     """
     if _ledger_id(connection) != place.ledger_id:
-        raise AnotherLedger("another ledger has taken the place of the one that was followed", hint="start again")
+        raise AnotherLedger(
+            "another ledger has taken the place of the one that was followed",
+            hint="begin anew with it: ledgerctl events -f",
+        )
     place.version = None
 
 

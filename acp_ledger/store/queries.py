@@ -123,21 +123,24 @@ def anomalies(connection: Connection, wanted: Filter = EVERYTHING) -> Iterator[A
 def _view(
     connection: Connection, row: type[_Row], name: str, wanted: Filter, *, order: tuple[str, ...], time: str | None
 ) -> Iterator[_Row]:
-    source = _source(name, row)
+    source = source_of(name, row)
     query = select(*source.c).select_from(source)
-    query = query.where(*_conditions(source, wanted, time)).limit(wanted.limit)
-    return _stream(connection, row, _ordered(query, [source.c[key] for key in order], reverse=wanted.reverse))
+    query = query.where(*conditions(source, wanted, time)).limit(wanted.limit)
+    return stream(connection, row, ordered(query, [source.c[key] for key in order], reverse=wanted.reverse))
 
 
-def _source(name: str, row: type[_Row]) -> TableClause:
+def source_of(name: str, row: type[_Row]) -> TableClause:
+    """A view or table with the columns of a row type."""
     return table(name, *(column(field.rstrip("_")) for field in row._fields))
 
 
-def _ordered(query: Select[Any], keys: list[Any], *, reverse: bool) -> Select[Any]:
+def ordered(query: Select[Any], keys: list[Any], *, reverse: bool) -> Select[Any]:
+    """The same in the order of keys, or in the other direction."""
     return query.order_by(*(key.desc() if reverse else key.asc() for key in keys))
 
 
-def _stream(connection: Connection, row: type[_Row], query: Any) -> Iterator[_Row]:
+def stream(connection: Connection, row: type[_Row], query: Any) -> Iterator[_Row]:
+    """Rows as they are fetched."""
     with connection.execute(query, execution_options={"yield_per": _PAGE}) as result:
         for values in result:
             yield row._make(values)
@@ -147,21 +150,22 @@ _SESSIONS: Final = table("audit_sessions", column("transport_id"), column("sessi
 _TRANSPORTS: Final = table("audit_transports", column("transport_id"), column("agent"))
 
 
-def _conditions(source: TableClause, wanted: Filter, time: str | None) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = []
+def conditions(source: TableClause, wanted: Filter, time: str | None) -> list[ColumnElement[bool]]:
+    """What a filter asks of a source, `time` being its column that `since` and `until` are about."""
+    found: list[ColumnElement[bool]] = []
     if wanted.transport_id is not None:
-        conditions.append(source.c.transport_id == wanted.transport_id)
+        found.append(source.c.transport_id == wanted.transport_id)
     if wanted.session_id is not None:
-        conditions.append(_of_session(source, _SESSIONS.c.session_id == wanted.session_id))
+        found.append(_of_session(source, _SESSIONS.c.session_id == wanted.session_id))
     if wanted.acp_session_id is not None:
-        conditions.append(_of_session(source, _SESSIONS.c.acp_session_id == wanted.acp_session_id))
+        found.append(_of_session(source, _SESSIONS.c.acp_session_id == wanted.acp_session_id))
     if wanted.agent is not None:
-        conditions.append(_of_agent(source, wanted.agent))
+        found.append(_of_agent(source, wanted.agent))
     if time is not None and wanted.since is not None:
-        conditions.append(source.c[time] >= wanted.since)
+        found.append(source.c[time] >= wanted.since)
     if time is not None and wanted.until is not None:
-        conditions.append(source.c[time] < wanted.until)
-    return conditions
+        found.append(source.c[time] < wanted.until)
+    return found
 
 
 def _of_session(source: TableClause, condition: ColumnElement[bool]) -> ColumnElement[bool]:
@@ -207,8 +211,8 @@ def events(
 def _page(connection: Connection, wanted: Filter, key: tuple[int, int] | None) -> Iterator[LedgerEvent]:
     halves = [_half(source, wanted, key) for source in _halves(wanted)]
     merged = union_all(*(select(*half.subquery().c) for half in halves)).subquery()
-    query = _ordered(select(*merged.c), [merged.c.transport_id, merged.c.frame_seq], reverse=wanted.reverse)
-    return _stream(connection, LedgerEvent, query.limit(wanted.limit))
+    query = ordered(select(*merged.c), [merged.c.transport_id, merged.c.frame_seq], reverse=wanted.reverse)
+    return stream(connection, LedgerEvent, query.limit(wanted.limit))
 
 
 def _halves(wanted: Filter) -> tuple[TableClause, ...]:
@@ -219,11 +223,11 @@ def _halves(wanted: Filter) -> tuple[TableClause, ...]:
 def _half(source: TableClause, wanted: Filter, key: tuple[int, int] | None) -> Select[Any]:
     """One table's share of a page: at most as many rows as the page, so that the merge is of two short lists."""
     position = tuple_(source.c.transport_id, source.c.frame_seq)
-    query = select(*(_field(source, name) for name in LedgerEvent._fields)).where(*_conditions(source, wanted, None))
+    query = select(*(_field(source, name) for name in LedgerEvent._fields)).where(*conditions(source, wanted, None))
     if key is not None:
         nearest = source.c.transport_id <= key[0] if wanted.reverse else source.c.transport_id >= key[0]
         query = query.where(nearest, position < key if wanted.reverse else position > key)
-    return _ordered(query, [source.c.transport_id, source.c.frame_seq], reverse=wanted.reverse).limit(wanted.limit)
+    return ordered(query, [source.c.transport_id, source.c.frame_seq], reverse=wanted.reverse).limit(wanted.limit)
 
 
 _WORDS: Final = frozenset(
@@ -273,10 +277,10 @@ def gaps(connection: Connection, wanted: Filter = EVERYTHING) -> Iterator[Gap]:
 
 
 def _rows(connection: Connection, row: type[_Row], name: str, wanted: Filter) -> Iterator[_Row]:
-    source = _source(name, row)
-    query = select(*source.c).where(*_conditions(source, wanted, None)).limit(wanted.limit)
+    source = source_of(name, row)
+    query = select(*source.c).where(*conditions(source, wanted, None)).limit(wanted.limit)
     keys = [source.c.transport_id, source.c.frame_seq, literal_column("ordinal")]
-    return _stream(connection, row, _ordered(query, keys, reverse=wanted.reverse))
+    return stream(connection, row, ordered(query, keys, reverse=wanted.reverse))
 
 
 def facts(connection: Connection) -> Facts:

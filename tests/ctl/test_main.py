@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -144,7 +145,7 @@ def test_failure_exits_with_1(cli: Cli, seeded_file: Path) -> None:
     """What is not there cannot be shown."""
     result = cli("show", "sess-none", "-L", str(seeded_file))
     assert result.exit_code == ExitCode.FAILED
-    assert result.stderr.splitlines()[-1] == "hint: ledgerctl sessions"
+    assert result.stderr.splitlines()[-1] == f"hint: ledgerctl -L {seeded_file} sessions"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,7 @@ def test_file_that_is_no_ledger_writes_nothing_to_stdout(cli: Cli, tmp_path: Pat
     junk.write_bytes(b"something else entirely" * 100)
     result = cli("sessions", "-L", str(junk), "-o", form)
     assert (result.exit_code, result.stdout) == (ExitCode.REFUSED, "")
-    assert result.stderr.endswith(f"hint: ledgerctl db check -L '{junk}'\n")
+    assert result.stderr.endswith(f"hint: ledgerctl -L '{junk}' db check\n")
 
 
 def test_locked_ledger_exits_with_11(cli: Cli, seeded_file: Path) -> None:
@@ -247,7 +248,7 @@ def test_other_schema_exits_with_13(cli: Cli, seeded_file: Path) -> None:
     tamper(seeded_file, "UPDATE alembic_version SET version_num = '0000'")
     result = cli("db", "check", "-L", str(seeded_file))
     assert result.exit_code == ExitCode.SCHEMA
-    assert result.stderr.endswith("hint: ledgerctl db upgrade\n")
+    assert result.stderr.endswith(f"hint: ledgerctl -L {seeded_file} db upgrade\n")
 
 
 def test_daemon_down_exits_with_69(cli: Cli, seeded_file: Path) -> None:
@@ -335,3 +336,30 @@ def test_settings_file_that_gives_a_password_away_is_named(cli: Cli, tmp_path: P
         assert "CANARY" not in result.output
     config.chmod(0o600)
     assert "warning" not in cli("sessions", "--config", str(config)).stderr
+
+
+@pytest.mark.parametrize("option", ["-L", "--config"])
+def test_advice_is_for_the_ledger_that_was_named(cli: Cli, seeded_file: Path, tmp_path: Path, option: str) -> None:
+    """A hint that names a command repeats which ledger it is about, wherever it was said; so does a note."""
+    given = str(seeded_file)
+    if option == "--config":
+        given = str(tmp_path / "my settings.toml")
+        Path(given).write_text(f'[database]\nurl = "sqlite:///{seeded_file}"\n')
+    named = f"ledgerctl {option} {shlex.quote(given)}"
+    for words, advised in (
+        (("show", "sess-none"), "sessions"),
+        (("show", "1796000000000000:999", "--raw"), "events"),
+        (("show", "call-one", "--session", "sess-wild"), "show sess-wild"),
+        (("db", "check"), "db upgrade"),
+    ):
+        if words == ("db", "check"):
+            tamper(seeded_file, "UPDATE alembic_version SET version_num = '0000'")
+        assert cli(*words, option, given).stderr.splitlines()[-1] == f"hint: {named} {advised}"
+    assert f"({named} coverage)" in cli(option, given, "sessions").stderr
+
+
+def test_advice_never_repeats_a_password(cli: Cli) -> None:
+    """Whoever named a ledger by a URL with a password sees it masked in the hint as well."""
+    result = cli("sessions", "-L", "postgresql://me:CANARY@127.0.0.1:1/db")
+    assert result.exit_code == ExitCode.REFUSED
+    assert "CANARY" not in result.stderr
