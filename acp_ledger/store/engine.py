@@ -7,11 +7,10 @@ transactions are our own: the driver begins and ends none. No error text shows a
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
-import socket
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import quote
@@ -21,7 +20,7 @@ from sqlalchemy import URL, event, make_url, text
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from acp_ledger.errors import DatabaseRefused, LedgerLocked, NoLedger
+from acp_ledger.errors import DatabaseRefused, NoLedger
 from acp_ledger.store import files
 from acp_ledger.store.faults import (
     MEND_FULL,
@@ -32,6 +31,7 @@ from acp_ledger.store.faults import (
     driver_error,
     for_file,
 )
+from acp_ledger.store.holder import LOCK_MILLISECONDS, application_name
 from acp_ledger.store.writer import Writer
 
 if TYPE_CHECKING:
@@ -54,10 +54,13 @@ SAFE_SQLITE: Final = (3, 51, 3)
 """The first SQLite without the WAL-reset bug, which needs two connections that write or checkpoint at once."""
 
 STATEMENT_MILLISECONDS: Final = 8_000
-LOCK_MILLISECONDS: Final = 1_000
-LOCK_ATTEMPTS: Final = 4
 CONNECT_SECONDS: Final = 5
-LOCK_NOT_AVAILABLE: Final = "55P03"
+
+ALIVE_MILLISECONDS: Final = 1_000
+"""How often the server looks, within a statement, whether we are still there; without that a lock outlives us."""
+
+ALIVE_FROM: Final = 140_000
+"""The first version of the server that can look."""
 
 DURABLE_COMMITS: Final = frozenset({"local", "remote_write", "on", "remote_apply"})
 
@@ -247,7 +250,7 @@ def _open_postgres_writer(url: URL, synchronous: Synchronous) -> Writer:
             "synchronous = normal is for SQLite; on Postgres a commit would be lost with the server",
             hint='set [database] synchronous = "full"',
         )
-    named = {"application_name": f"acp-ledgerd {os.getpid()}@{socket.gethostname()}"[:63]}
+    named = {"application_name": application_name()}
     if "target_session_attrs" not in url.query:
         named["target_session_attrs"] = "read-write"
     writer = _connected(_engine(url.update_query_dict(named), None, "AUTOCOMMIT", given=url), None, _shown(url))
@@ -268,6 +271,9 @@ def _set_postgres(writer: Writer) -> None:
         run(text("SET synchronous_commit = on"))
     run(text(f"SET lock_timeout = {LOCK_MILLISECONDS}"))
     run(text(f"SET statement_timeout = {STATEMENT_MILLISECONDS}"))
+    if writer.driver.info.server_version >= ALIVE_FROM:
+        with suppress(SQLAlchemyError):  # a server on another system than Linux may not be able to
+            run(text(f"SET client_connection_check_interval = {ALIVE_MILLISECONDS}"))
     _expect(writer, "synchronous_commit", DURABLE_COMMITS)
     _expect(writer, "fsync", {"on"})
     _expect(writer, "full_page_writes", {"on"})
@@ -292,41 +298,4 @@ def _setting_fault(name: str, found: str, wanted: AbstractSet[str]) -> DatabaseR
     return DatabaseRefused(
         f"Postgres runs with {name} = {found}, which does not keep what is committed as it was",
         hint=f"set {name} = {min(wanted)} in postgresql.conf and reload the server",
-    )
-
-
-def advisory_key(name: str) -> int:
-    """The number of an advisory lock of ours."""
-    return int.from_bytes(hashlib.sha256(b"acp-ledger/lock/1\0" + name.encode()).digest()[:8], "big", signed=True)
-
-
-def lock_postgres(writer: Writer, name: str) -> None:
-    """Take an advisory lock that lives as long as the connection, waiting for it `LOCK_ATTEMPTS` lock timeouts long.
-
-    The wait is for a connection of our own that was lost, or of a daemon that was killed, and that the server has not
-    ended yet.
-
-    Raises:
-        LedgerLocked: Another connection has it.
-    """
-    key = advisory_key(name)
-    for _ in range(LOCK_ATTEMPTS):
-        try:
-            writer.connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": key})
-        except SQLAlchemyError as error:
-            if getattr(driver_error(error), "sqlstate", None) != LOCK_NOT_AVAILABLE:
-                raise
-        else:
-            return
-    holder = writer.connection.execute(
-        text(
-            "SELECT a.application_name || ', backend ' || a.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
-            "WHERE l.locktype = 'advisory' AND l.granted AND (l.classid::bigint << 32 | l.objid::bigint) = :key "
-            "AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())",
-        ),
-        {"key": key},
-    ).scalar()
-    raise LedgerLocked(
-        f"another daemon ({holder or 'unknown'}) writes to this ledger under the same identity",
-        hint="stop it, or give this daemon a state directory of its own",
     )

@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from acp_ledger.errors import LedgerError, LedgerLocked, StoreFault
 from acp_ledger.protocol.records import NO_CONNECTION
-from acp_ledger.store import chain, engine, schema, tables
+from acp_ledger.store import chain, engine, holder, schema, tables
 from acp_ledger.store.batch import Head, Link, Prepared, Salts, insert_statements, prepare
 from acp_ledger.store.faults import (
     MEND_READERS,
@@ -62,6 +62,7 @@ class Ledger:
         self._synchronous = synchronous
         self._lock = lock
         self._writer: Writer | None = None
+        self._backend: int | None = None
         self._statements: dict[str, str] = {}
         self._heads: dict[int, Head] = {}
         self._acknowledged: dict[int, Head] = {}
@@ -101,7 +102,9 @@ class Ledger:
         writer = engine.open_writer(self.url, self._synchronous, create=create)
         try:
             if not writer.is_sqlite:
-                engine.lock_postgres(writer, self.daemon.daemon_id)
+                attempts = holder.DEAD_ATTEMPTS if create else holder.ATTEMPTS
+                holder.take(writer, self.daemon.daemon_id, lost=self._backend, attempts=attempts)
+                self._backend = writer.driver.info.backend_pid
             self._statements = insert_statements(writer.engine.dialect)
         except BaseException:
             writer.close()

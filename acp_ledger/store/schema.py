@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from acp_ledger.errors import DatabaseRefused, NoLedger, SchemaDiffers
 from acp_ledger.protocol.records import NO_CONNECTION
-from acp_ledger.store import engine, guards, tables
+from acp_ledger.store import engine, guards, holder, tables
 from acp_ledger.store.faults import MEND_NO_LEDGER, driver_error
 from acp_ledger.store.files import InstanceLock
 
@@ -208,7 +208,7 @@ class _Migrating:
                 writer.driver.execute("SET statement_timeout = 0")
             writer.begin()
             if not writer.is_sqlite:
-                key = engine.advisory_key(MIGRATION_LOCK)
+                key = holder.key_of(MIGRATION_LOCK)
                 writer.connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
         except Exception as error:
             raise _not_changed(error) from error
