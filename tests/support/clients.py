@@ -95,6 +95,7 @@ class Client:
     def __init__(self, command: list[str], way: Way, cwd: Path, environ: Mapping[str, str]) -> None:
         self.way = way
         self.heard = bytearray()
+        self._at = 0
         self.complaints = b""
         self.killed: list[int] = []
         """Descendants that a stop met."""
@@ -134,14 +135,12 @@ class Client:
                 data = data[self._stdin.write(data) :]
 
     def hear(self, word: bytes) -> bytes:
-        """Read until a whole line holds a word; that line."""
-        at = len(self.heard)
+        """Read on until a whole line holds a word; that line."""
         while True:
-            while (end := self.heard.find(b"\n", at)) >= 0:
-                line = bytes(self.heard[at:end])
+            while (end := self.heard.find(b"\n", self._at)) >= 0:
+                line, self._at = bytes(self.heard[self._at : end]), end + 1
                 if word in line:
                     return line
-                at = end + 1
             if not (data := self._stdout.read(65536)):
                 raise AssertionError(f"no {word!r} in {bytes(self.heard[-2000:])!r}")
             self.heard += data
