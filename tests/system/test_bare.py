@@ -29,7 +29,7 @@ def _own_machine(home: Path, command: Sequence[str]) -> list[str]:
 
 
 def test_path_alone_and_every_group_killed(tmp_path: Path) -> None:
-    """Twenty runners get one daemon and are all served; it outlives them, their agents do not, and the record says so."""
+    """Twenty runners get one daemon and are all served; it outlives them, their agents do not, and the ledger tells."""
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     if subprocess.run(_own_machine(home, ["/bin/true"]), capture_output=True, check=False).returncode:
