@@ -20,7 +20,6 @@ idle line the commit begins in the step that read the line, and the writer's thr
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -57,20 +56,21 @@ TIDY_SECONDS: Final = 30.0
 _SEAL: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
 class Receipt:
     """A line that is in the ledger, and so may be sent: exactly `body`, and a newline where it had one."""
 
-    transport_id: int
-    frame_seq: int
-    direction: Direction
-    body: bytes
-    terminated: bool
-    seal: object
+    __slots__ = ("body", "direction", "frame_seq", "terminated", "transport_id")
 
-    def __post_init__(self) -> None:
-        if self.seal is not _SEAL:
+    def __init__(
+        self, transport_id: int, frame_seq: int, direction: Direction, body: bytes, *, terminated: bool, seal: object
+    ) -> None:
+        if seal is not _SEAL:
             raise TypeError("only the committer makes receipts, after the commit")
+        self.transport_id = transport_id
+        self.frame_seq = frame_seq
+        self.direction = direction
+        self.body = body
+        self.terminated = terminated
 
 
 class Statistics(NamedTuple):
@@ -366,7 +366,14 @@ def _forward(shares: list[Share]) -> None:
             if line is None or not isinstance(record, Frame):
                 continue
             receipts.setdefault(record.direction, []).append(
-                Receipt(lane.transport_id, record.frame_seq, record.direction, line, record.terminated, _SEAL)
+                Receipt(
+                    lane.transport_id,
+                    record.frame_seq,
+                    record.direction,
+                    line,
+                    terminated=record.terminated,
+                    seal=_SEAL,
+                )
             )
         for direction, ready in receipts.items():
             lane.outboxes[direction].forward(ready)

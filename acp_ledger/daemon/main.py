@@ -6,6 +6,7 @@ from others; every error ends as a sentence on stderr and the status that belong
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import signal
@@ -34,6 +35,9 @@ SWITCH_SECONDS: Final = 0.0005
 """How long the reading thread may keep the writer's from running. Python's own 5 ms would be added to a commit for
 each of its statements; a tenth of that costs nothing that can be measured."""
 
+COLLECTIONS: Final = (20_000, 20, 100)
+"""How rarely Python looks for reference cycles. Lines make none, and thousands of them wait in a burst: looking through
+them again and again would cost a tenth of the processor."""
 
 STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -82,6 +86,8 @@ def serve(settings: Settings, umask: int) -> None:
     for number in STOPS:  # outside of `_run` they come too early or too late to mean anything
         signal.signal(number, signal.SIG_IGN)
     logs.get_logger().info(logs.DAEMON_STARTED, pid=os.getpid(), version=metadata.version("acp-ledger"))
+    gc.freeze()
+    gc.set_threshold(*COLLECTIONS)
     trio.run(_run, settings, listen, umask)
     logs.get_logger().info(logs.DAEMON_STOPPED, pid=os.getpid())
 

@@ -144,9 +144,11 @@ class Observer:
         settlement = self._read(draft, direction, envelope, Maker(origin, rule), delivery)
         for class_, detail in envelope.anomalies:
             draft.anomaly(class_, detail)
-        for field in dict.fromkeys(draft.wrong):
-            draft.anomaly("wrong_type", field)
-        draft.given(marks)
+        if draft.wrong:
+            for field in dict.fromkeys(draft.wrong):
+                draft.anomaly("wrong_type", field)
+        if marks:
+            draft.given(marks)
         frame = Frame(
             draft.seq,
             draft.revision,

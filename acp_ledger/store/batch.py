@@ -38,17 +38,28 @@ class Link(NamedTuple):
 
     transport_id: int
     frame_seq: int
-    is_frame: bool
     chain: bytes
 
 
 class Prepared(NamedTuple):
-    """A batch as rows by table, the heads it leads to, and its links. `ended` are transports that end in it."""
+    """A batch as rows by table, and the heads it leads to. `ended` are transports that end in it."""
 
     rows: dict[str, list[tuple[Any, ...]]]
     heads: dict[int, Head]
-    links: list[Link]
-    ended: frozenset[int]
+    ended: frozenset[int] = frozenset()
+
+    def links(self) -> list[Link]:
+        """Its links; for the rare commit of which nobody knows what became."""
+        return [
+            Link(row[0], row[1], row[position])
+            for table, position in _CHAIN_AT.items()
+            for row in self.rows.get(table, ())
+        ]
+
+
+_CHAIN_AT: Final = {
+    table.name: list(table.columns.keys()).index("chain") for table in (tables.frames, tables.transport_events)
+}
 
 
 class Salts:
@@ -78,60 +89,70 @@ def prepare(
     """
     rows: dict[str, list[tuple[Any, ...]]] = {}
     after: dict[int, Head] = {}
-    links: list[Link] = []
     ended = set()
     for transport_id, entries in batch:
-        head = after.get(transport_id) or heads[transport_id]
+        number, link = after.get(transport_id) or heads[transport_id]
         for entry in entries:
-            if entry.record.frame_seq != head.frame_seq + 1:
+            number += 1
+            if entry.record.frame_seq != number:
                 raise CommitRefused(
-                    f"transport {transport_id}: number {entry.record.frame_seq} does not follow {head.frame_seq}",
+                    f"transport {transport_id}: number {entry.record.frame_seq} does not follow {number - 1}",
                     hint=MEND_DAEMON,
                 )
-            head = _add(rows, links, transport_id, entry, head.chain, salts)
+            link = _add(rows, transport_id, entry, link, salts)
             if entry.record.__class__ is Event and entry.record.event in ENDINGS:
                 ended.add(transport_id)
-        after[transport_id] = head
-    return Prepared(rows, after, links, frozenset(ended))
+        after[transport_id] = Head(number, link)
+    return Prepared(rows, after, frozenset(ended))
 
 
 def _add(
     rows: dict[str, list[tuple[Any, ...]]],
-    links: list[Link],
     transport_id: int,
     entry: Entry,
     previous: bytes,
     salts: Callable[[int], bytes],
-) -> Head:
-    record = entry.record
+) -> bytes:
+    """Add an entry's rows, sealed; gives its link."""
+    record, derived, body = entry
     try:
-        sealed = chain.seal(entry, previous, salts)
+        commitment, facts, private, private_salt, link, salt = chain.seal(entry, previous, salts)
     except (UnicodeError, TypeError) as error:
         raise CommitRefused(
             f"transport {transport_id}, number {record.frame_seq}: {error}", hint=MEND_DAEMON
         ) from error
-    is_frame = record.__class__ is Frame
-    if is_frame:
-        digests = (*sealed[:5], sealed.salt, entry.body)
-        rows.setdefault("frames", []).append((transport_id, *record, *digests))
+    if record.__class__ is Frame:
+        row = (transport_id, *record, commitment, facts, private, private_salt, link, salt, body)
     else:
-        rows.setdefault("transport_events", []).append((transport_id, *record, *sealed[1:5]))
-    for row in entry.rows:
-        rows.setdefault(TABLE_OF[row.__class__], []).append((transport_id, *row))
-    links.append(Link(transport_id, record.frame_seq, is_frame, sealed.chain))
-    return Head(record.frame_seq, sealed.chain)
+        row = (transport_id, *record, facts, private, private_salt, link)
+    rows.setdefault(TABLE_OF[record.__class__], []).append(row)
+    for one in derived:
+        rows.setdefault(TABLE_OF[one.__class__], []).append((transport_id, *one))
+    return link
 
 
-def insert_statements(dialect: Dialect) -> dict[str, str]:
-    """The INSERT of every table of records, its parameters by position in the order of its columns."""
+BLOCK_ROWS: Final = 128
+"""Rows that one statement inserts where so many are there: SQLite lets go of the interpreter for every statement."""
+
+
+class Insert(NamedTuple):
+    """The INSERT of a table for one row, and for `BLOCK_ROWS` at once; parameters in the order of its columns."""
+
+    row: str
+    block: str
+
+
+def insert_statements(dialect: Dialect) -> dict[str, Insert]:
+    """The INSERT of every table of records, its parameters by position."""
     kind: Any = dialect.__class__
     positional = kind(paramstyle="qmark" if dialect.name == "sqlite" else "format")
     return {table.name: _insert(table, positional) for table in tables.RECORD_TABLES}
 
 
-def _insert(table: Table, dialect: Dialect) -> str:
+def _insert(table: Table, dialect: Dialect) -> Insert:
     names = [column.name for column in table.columns]
     compiled: Any = insert(table).compile(dialect=dialect, column_keys=names)
     if compiled.positiontup != names:
         raise AssertionError(f"the INSERT of {table.name} is not in the order of its columns")
-    return str(compiled)
+    head, values, row = str(compiled).partition(" VALUES ")
+    return Insert(head + values + row, head + values + ", ".join([row] * BLOCK_ROWS))

@@ -22,11 +22,11 @@ from __future__ import annotations
 import os
 from hashlib import sha256
 from json.encoder import JSONEncoder
-from json.encoder import encode_basestring as quoted
-from operator import itemgetter
+from operator import index, itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 from sqlalchemy import Boolean
 
 from acp_ledger.protocol.records import ERASABLE, TABLE_OF
@@ -57,6 +57,7 @@ _UNCOVERED: Final = frozenset(
 )
 """Columns under neither digest: the local key, and the digests with what they are made from."""
 
+_spell: Final = msgspec.json.Encoder().encode
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
@@ -85,18 +86,30 @@ SHAPES: Final[dict[str, TableShape]] = {name: _shape(name) for name in ("transpo
 
 
 class _Cut(NamedTuple):
-    """A shape as templates over a record's fields, made once: what `seal` works with."""
+    """A shape over a record's fields, made once: what `seal` works with.
+
+    `facts` and `erasable` make an object of the columns' values, which `_spell` spells as `canonical` would.
+    """
 
     name: str
     facts_of: Callable[[Any], tuple[Any, ...]]
-    facts_text: str
-    erasable: tuple[int, ...]
-    erasable_text: str
+    facts: Callable[..., msgspec.Struct]
+    booleans: tuple[int, ...]
+    erasable_of: Callable[[Any], tuple[Any, ...]] | None
+    erasable: Callable[..., msgspec.Struct]
 
 
-def _template(name: str, columns: Sequence[str]) -> str:
-    """A row's canonical text with a `%s` for each value; table and column names need no escape."""
-    return f'["{name}",{{' + ",".join(f'"{column}":%s' for column in columns) + "}]"
+def _object(columns: Sequence[str]) -> Callable[..., msgspec.Struct]:
+    """A JSON object of these columns, in this order; called with their values."""
+    # A field's name must be an identifier of Python's, a column's need not be one (`class`).
+    names = {f"c{position}": str(column) for position, column in enumerate(columns)}
+    return msgspec.defstruct("Columns", [(name, Any) for name in names], rename=names, gc=False, frozen=True)
+
+
+def _values_of(positions: Sequence[int]) -> Callable[[Any], tuple[Any, ...]] | None:
+    if not positions:
+        return None
+    return itemgetter(*positions) if len(positions) > 1 else itemgetter(slice(positions[0], positions[0] + 1))
 
 
 def _cut(record_type: type, name: str) -> _Cut:
@@ -105,9 +118,10 @@ def _cut(record_type: type, name: str) -> _Cut:
     return _Cut(
         name,
         itemgetter(*(fields.index(column) for column in shape.facts)),
-        _template(name, shape.facts),
-        tuple(fields.index(column) for column in shape.erasable),
-        _template(name, shape.erasable),
+        _object(shape.facts),
+        tuple(shape.facts.index(column) for column in shape.booleans),
+        _values_of([fields.index(column) for column in shape.erasable]),
+        _object(shape.erasable),
     )
 
 
@@ -179,34 +193,15 @@ def link(previous: bytes, frame_seq: int, commitment: bytes, private: bytes, fac
     return sha256(_LINK + previous + _u64(frame_seq) + commitment + private + facts).digest()
 
 
-def _spelled(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Each value as canonical text; a whole number may stand for itself, for `%s` spells it the same."""
-    return tuple(
-        [
-            quoted(value)
-            if (kind := value.__class__) is str
-            else "null"
-            if value is None
-            else value
-            if kind is int
-            else _number(value)
-            for value in values
-        ],
-    )
-
-
-def _number(value: Any) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"a {type(value).__name__} has no canonical spelling")
-    return int(value)
-
-
-def _private_text(cut: _Cut, record: Any) -> str | None:
-    """A row's erasable columns, None when all are NULL."""
-    values = [record[position] for position in cut.erasable]
-    if values.count(None) == len(values):
-        return None
-    return cut.erasable_text % _spelled(values)
+def _facts(cut: _Cut, row: Any) -> tuple[str, msgspec.Struct]:
+    values = cut.facts_of(row)
+    if not cut.booleans:
+        return cut.name, cut.facts(*values)
+    spelled = list(values)
+    for position in cut.booleans:
+        if spelled[position] is not None:
+            spelled[position] = index(spelled[position])
+    return cut.name, cut.facts(*spelled)
 
 
 def _by_table_and_ordinal(row: Any) -> tuple[str, int]:
@@ -218,20 +213,21 @@ def seal(entry: Entry, previous: bytes, salts: Callable[[int], bytes] = os.urand
 
     Raises:
         UnicodeEncodeError: a text holds a lone surrogate, which no digest and no database can hold.
+        TypeError: a truth value is neither True, False nor a whole number.
     """
     record, rows, body = entry
     ordered: Sequence[Any] = sorted((record, *rows), key=_by_table_and_ordinal) if rows else (record,)
-    facts_texts, private_texts = [], []
-    for row in ordered:
-        cut = _CUTS[row.__class__]
-        facts_texts.append(cut.facts_text % _spelled(cut.facts_of(row)))
-        if cut.erasable and (text := _private_text(cut, row)) is not None:
-            private_texts.append(text)
-    facts = sha256(_FACTS + b"[" + ",".join(facts_texts).encode() + b"]").digest()
+    cuts = [(_CUTS[row.__class__], row) for row in ordered]
+    facts = sha256(_FACTS + _spell([_facts(cut, row) for cut, row in cuts])).digest()
     private, private_salt = ZERO, None
-    if private_texts:
+    kept = [
+        (cut.name, cut.erasable(*values))
+        for cut, row in cuts
+        if cut.erasable_of is not None and (values := cut.erasable_of(row)).count(None) < len(values)
+    ]
+    if kept:
         private_salt = salts(SALT_BYTES)
-        private = private_digest(private_salt, b"[" + ",".join(private_texts).encode() + b"]")
+        private = private_digest(private_salt, _spell(kept))
     bound, salt = ZERO, None
     if body is not None:
         salt = salts(SALT_BYTES)

@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from acp_ledger.errors import LedgerError, LedgerLocked, StoreFault
 from acp_ledger.protocol.records import NO_CONNECTION
 from acp_ledger.store import chain, engine, holder, schema, tables
-from acp_ledger.store.batch import Head, Link, Prepared, Salts, insert_statements, prepare
+from acp_ledger.store.batch import Head, Insert, Link, Prepared, Salts, insert_statements, prepare
 from acp_ledger.store.faults import (
     MEND_READERS,
     MEND_RESTART,
@@ -63,7 +63,7 @@ class Ledger:
         self._lock = lock
         self._writer: Writer | None = None
         self._backend: int | None = None
-        self._statements: dict[str, str] = {}
+        self._inserts: dict[str, Insert] = {}
         self._heads: dict[int, Head] = {}
         self._acknowledged: dict[int, Head] = {}
         self._doubted: list[Link] = []
@@ -105,7 +105,7 @@ class Ledger:
                 attempts = holder.DEAD_ATTEMPTS if create else holder.ATTEMPTS
                 holder.take(writer, self.daemon.daemon_id, lost=self._backend, attempts=attempts)
                 self._backend = writer.driver.info.backend_pid
-            self._statements = insert_statements(writer.engine.dialect)
+            self._inserts = insert_statements(writer.engine.dialect)
         except BaseException:
             writer.close()
             raise
@@ -211,7 +211,7 @@ class Ledger:
 
     def _write(self, writer: Writer, prepared: Prepared) -> None:
         try:
-            writer.write((self._statements[table], rows) for table, rows in prepared.rows.items())
+            writer.write((self._inserts[table], rows) for table, rows in prepared.rows.items())
         except Exception as error:
             raise self._fail(writer, error, "before") from error
         self._finish(writer, prepared)
@@ -222,8 +222,8 @@ class Ledger:
             writer.check_file()
         except Exception as error:
             fault = self._fail(writer, error, "commit")
-            if isinstance(fault, CommitUnknown) and prepared.links:
-                self._doubted = prepared.links
+            if isinstance(fault, CommitUnknown) and prepared.rows:
+                self._doubted = prepared.links()
             raise fault from error
         self._acknowledge(prepared)
 
@@ -286,7 +286,7 @@ class Ledger:
                 if getattr(driver_error(error), "sqlstate", None) == UNIQUE_VIOLATION:
                     continue  # another daemon committed that id between our look and our row
                 raise fault from error
-            self._finish(writer, Prepared({}, {opened.id: head}, [], frozenset()))
+            self._finish(writer, Prepared({}, {opened.id: head}))
             self._last_id = opened.id
             return opened
         raise CommitHeld("other daemons take every id first", hint="check the clocks of the daemons on this ledger")
@@ -320,7 +320,7 @@ class Ledger:
             work()
         except Exception as error:
             raise self._fail(writer, driver_error(error), "before") from error
-        self._finish(writer, Prepared({}, {}, [], frozenset()))
+        self._finish(writer, Prepared({}, {}))
 
     # ---- upkeep
 

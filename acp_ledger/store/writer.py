@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import socket
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from acp_ledger.store.batch import BLOCK_ROWS
 from acp_ledger.store.faults import MEND_POSTGRES, CommitHeld
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
     from acp_ledger.store import files
+    from acp_ledger.store.batch import Insert
 
 
 class Writer:
@@ -39,18 +42,22 @@ class Writer:
         """Begin a transaction that writes; on SQLite the lock is taken here."""
         self.driver.execute("BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN")
 
-    def write(self, statements: Iterable[tuple[str, Sequence[Sequence[Any]]]]) -> None:
-        """Begin a transaction, and run each statement once per row; on Postgres in one round trip where that fits."""
+    def write(self, inserts: Iterable[tuple[Insert, Sequence[Sequence[Any]]]]) -> None:
+        """Begin a transaction, and insert these rows; on Postgres in one round trip where that fits."""
         if self.is_sqlite:
-            self._write(statements)
+            self._write(inserts)
             return
         with self.driver.pipeline():
-            self._write(statements)
+            self._write(inserts)
 
-    def _write(self, statements: Iterable[tuple[str, Sequence[Sequence[Any]]]]) -> None:
+    def _write(self, inserts: Iterable[tuple[Insert, Sequence[Sequence[Any]]]]) -> None:
         self.begin()
-        for statement, rows in statements:
-            self.driver.cursor().executemany(statement, rows)
+        for statement, rows in inserts:
+            cursor = self.driver.cursor()
+            in_blocks = len(rows) - len(rows) % BLOCK_ROWS if self.is_sqlite else 0
+            for start in range(0, in_blocks, BLOCK_ROWS):
+                cursor.execute(statement.block, list(chain.from_iterable(rows[start : start + BLOCK_ROWS])))
+            cursor.executemany(statement.row, rows[in_blocks:])
 
     def touch(self) -> None:
         """Within a transaction: write what changes no row, so that its commit goes every step of a real one.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def receipt(seq: int, body: bytes, *, terminated: bool = True) -> Receipt:
     """A receipt as the committer makes it."""
-    return Receipt(1, seq, TO_CLIENT, body, terminated, committer._SEAL)
+    return Receipt(1, seq, TO_CLIENT, body, terminated=terminated, seal=committer._SEAL)
 
 
 @contextmanager
