@@ -75,6 +75,8 @@ AGENT_TERMINATED: Final = "agent.terminated"
 AGENT_KILLED: Final = "agent.killed"
 AGENT_SURVIVED: Final = "agent.survived"
 AGENT_SWEPT: Final = "agent.swept"
+OPERATOR_CANCELLED: Final = "operator.cancelled"
+OPERATOR_STOPPED: Final = "operator.stopped"
 
 TEXT_FIELDS: Final = frozenset(
     {

@@ -21,6 +21,7 @@ from acp_ledger.daemon.agent import Children
 from acp_ledger.daemon.clock import wall_microseconds
 from acp_ledger.daemon.committer import Committer
 from acp_ledger.daemon.control import Door, listening, refuse
+from acp_ledger.daemon.desk import Desk
 from acp_ledger.daemon.installation import identify
 from acp_ledger.daemon.opening import Peer, command_of, policy_of, transport_of
 from acp_ledger.daemon.relay import House, Relay, Rules
@@ -53,6 +54,7 @@ class Daemon:
         self._house = house
         self._relays: dict[int, tuple[Relay, str]] = {}
         self._terminals: dict[int, tuple[Terminal, str]] = {}
+        self._desk = Desk(self._relays, self._gone)
         self._started_at = wall_microseconds()
         self._left = trio.lowlevel.ParkingLot()
         self._log = logs.get_logger()
@@ -97,12 +99,17 @@ class Daemon:
             del self._terminals[transport_id]
             self._left.unpark_all()
 
+    async def _gone(self, transport_id: int) -> None:
+        """Wait until that connection has ended."""
+        while transport_id in self._relays:
+            await self._left.park()
+
     async def drained(self) -> None:
         """Wait until the last connection has ended."""
         while self._relays or self._terminals:
             await self._left.park()
 
-    async def answer(self, request: Mapping[str, Any], _peer: Peer) -> dict[str, Any]:
+    async def answer(self, request: Mapping[str, Any], peer: Peer) -> dict[str, Any]:
         """Answer a control request.
 
         Raises:
@@ -114,6 +121,10 @@ class Daemon:
         if word == handshake.REQUEST_SHUTDOWN:
             self.stop()
             return {}
+        if word == handshake.REQUEST_CANCEL:
+            return await self._desk.cancel(request, peer)
+        if word == handshake.REQUEST_STOP:
+            return await self._desk.stop(request, peer)
         sentence = f"acp-ledgerd {metadata.version('acp-ledger')} does not know the request {word!r}"
         raise PeerFault(sentence, hint="is it the same version? restart acp-ledgerd")
 

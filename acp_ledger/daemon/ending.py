@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 STATUS_SECONDS = 0.5
 """How long an agent that closed its output has to exit before the editor is told, so that the status can be named."""
 
+_BIDDEN = (Cause.STOPPED, Cause.OPERATOR)
+"""The agent does not end by itself: it is told to."""
+
 LAST_WORDS_SECONDS = 2.0
 """How long output is awaited that something else may hold open, once the agent itself is gone."""
 
@@ -113,7 +116,7 @@ async def _end_recorded(relay: Relay, agent: Agent) -> None:
         _answer_open_requests(relay)
     await relay.lane.flushed()
     await relay.to_client.drained(relay.rules.stop_seconds)
-    relay.note("closed", all_marks=True, close_reason=_close_reason(relay))
+    relay.note("closed", all_marks=True, close_reason=_close_reason(relay), detail=_by(relay))
     if await relay.lane.flushed():
         relay.lane.finish()
         relay.to_client.exit(ending.code)
@@ -141,7 +144,7 @@ async def _after_editor(relay: Relay, agent: Agent) -> None:
 
 async def _after_agent(relay: Relay, agent: Agent) -> None:
     """The agent is through, or must be: the editor gets what was said, then an error for what it still waits for."""
-    if relay.cause is Cause.STOPPED:
+    if relay.cause in _BIDDEN:
         await relay.end_agent(relay.rules.stop_seconds)
     else:
         with trio.move_on_after(STATUS_SECONDS):
@@ -179,6 +182,8 @@ def _why(relay: Relay) -> tuple[str, str]:
     ending = relay.agent.ending if relay.agent else None
     if relay.cause is Cause.STOPPED:
         return "acp-ledgerd was stopped, and the agent with it", Cause.STOPPED.value
+    if relay.cause is Cause.OPERATOR:
+        return f"the agent was stopped by {relay.stopped_by} with ledgerctl stop", Cause.OPERATOR.value
     if relay.cause is Cause.OVERSIZE:
         who = "editor" if relay.oversized is TO_AGENT else "agent"
         return (
@@ -193,6 +198,11 @@ def _close_reason(relay: Relay) -> str:
     if relay.lane.failure is not None:
         return CLOSE_REASONS[relay.lane.failure.cause]
     return relay.cause.value if relay.cause else Cause.STOPPED.value
+
+
+def _by(relay: Relay) -> str | None:
+    """Who ended it, where that was an operator."""
+    return f"stopped by {relay.stopped_by}" if relay.cause is Cause.OPERATOR else None
 
 
 # ---- when the ledger failed

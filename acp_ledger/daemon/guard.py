@@ -37,6 +37,11 @@ class Guard:
         self._policy = rules
         self._observer = observer
         self._strict = strict
+        self._called_off: dict[str, str] = {}
+
+    def call_off(self, acp_session_id: str, operator: str) -> None:
+        """An operator has cancelled what runs in this session: nothing more is granted in its open turns."""
+        self._called_off[acp_session_id] = operator
 
     def concerns(self, body: bytes) -> bool:
         """Whether a line may be one to judge. The others, nearly every update with them, are not looked at."""
@@ -48,7 +53,7 @@ class Guard:
         if ruling is not None:
             return ruling
         if direction == TO_AGENT:
-            return self._unoffered(envelope)
+            return () if self._is_late(envelope) else self._unoffered(envelope)
         if envelope.method == WITHDRAWAL:
             return self._withdrawn(envelope)
         if envelope.kind == "request" and envelope.method == METHOD and not ending:
@@ -62,6 +67,8 @@ class Guard:
             return None  # too big to be read, and its id was not found
         if self._observer.waiting(TO_CLIENT, key) is not None:
             return self._asked_under_a_taken_id()
+        if (operator := self._caller_off(envelope)) is not None:
+            return (Own(TO_AGENT, answer_line(token, None), "operator", operator=operator),)
         verdict = policy.decide(self._policy, policy.asked_of(envelope.params), grantable=self._is_grantable(envelope))
         if verdict is None:
             return None
@@ -80,6 +87,18 @@ class Guard:
             return False
         session = envelope.params.get("sessionId") if isinstance(envelope.params, dict) else None
         return not (isinstance(session, str) and self._observer.is_cancelled(session))
+
+    def _caller_off(self, envelope: Envelope) -> str | None:
+        """The operator who cancelled the turn that a question belongs to, as long as that turn is open."""
+        session = envelope.params.get("sessionId") if isinstance(envelope.params, dict) else None
+        if not isinstance(session, str) or session not in self._called_off:
+            return None
+        return self._called_off[session] if self._observer.is_cancelled(session) else None
+
+    def _is_late(self, envelope: Envelope) -> bool:
+        """Whether this answers a question that was answered here, and the agent would hear a second answer."""
+        key = envelope.answers
+        return key is not None and self._observer.is_settled_here(TO_CLIENT, key)
 
     def _withdrawn(self, envelope: Envelope) -> Ruling | None:
         """The editor never saw a question that was answered here, so it is not told of its withdrawal either."""
@@ -104,7 +123,7 @@ class Guard:
 
 
 def guard_of(rules: Policy, observer: Observer, *, strict: bool) -> Guard | None:
-    """The guard of a connection; None where everything passes, whatever it is."""
+    """The guard of a connection; None where everything passes, whatever it is, until an operator steps in."""
     if rules.mode == "observe" and rules.unoffered_option == "forward" and not strict:
         return None
     return Guard(rules, observer, strict=strict)

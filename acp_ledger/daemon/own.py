@@ -7,7 +7,9 @@ ours.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from acp_ledger.protocol.requests import WITHDRAWAL
 
 if TYPE_CHECKING:
     from acp_ledger.protocol.records import Direction, Origin
@@ -23,12 +25,23 @@ NO_ID: Final = "null"
 
 
 class Own(NamedTuple):
-    """A line of our own, and the policy's rule that made it."""
+    """A line of our own, and the policy's rule that made it, or the operator it was made for."""
 
     direction: Direction
     body: bytes
     origin: Origin = "daemon"
     rule: str | None = None
+    operator: str | None = None
+
+
+def notification_line(method: str, params: dict[str, Any]) -> bytes:
+    """A JSON-RPC notification."""
+    return json.dumps({"jsonrpc": "2.0", "method": method, "params": params}, separators=(",", ":")).encode()
+
+
+def withdrawal_line(id_token: str) -> bytes:
+    """Tell a peer that the request under an id as it was written wants no answer any more."""
+    return f'{{"jsonrpc":"2.0","method":"{WITHDRAWAL}","params":{{"requestId":{id_token}}}}}'.encode()
 
 
 def error_line(id_token: str, sentence: str, reason: str, code: int = INTERNAL_ERROR) -> bytes:

@@ -16,7 +16,7 @@ import trio
 from acp_ledger import logs
 from acp_ledger.daemon.backlog import Backlog
 from acp_ledger.daemon.clock import WallClock
-from acp_ledger.daemon.guard import guard_of
+from acp_ledger.daemon.guard import Guard, guard_of
 from acp_ledger.daemon.streams import Budget, Hangup, LineReader, Outlet, RunnerOutlet
 from acp_ledger.policy import Policy
 from acp_ledger.protocol.framing import Oversize
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from acp_ledger.daemon.agent import Agent, Children
     from acp_ledger.daemon.committer import Committer
-    from acp_ledger.daemon.guard import Guard
     from acp_ledger.daemon.lanes import Lane
     from acp_ledger.daemon.own import Own
     from acp_ledger.daemon.streams import Descriptor
@@ -56,6 +55,7 @@ class Cause(Enum):
     OVERSIZE = "line_too_long"
     READ = "read_failed"
     NOT_STARTED = "agent_not_started"
+    OPERATOR = "operator_stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +99,13 @@ class Relay:
         self.lane.awaited = self._awaited
         self.over = trio.Event()
         self.cause: Cause | None = None
+        self.stopped_by: str | None = None
         self.oversized: Direction | None = None
         self.reading = trio.CancelScope()
         self.editor_reading = trio.CancelScope()
         self.ended = {TO_CLIENT: trio.Event(), TO_AGENT: trio.Event()}
         self.log = logs.get_logger(transport_id=transport_id)
+        self._policy = policy
         self._guard = guard_of(policy, self.observer, strict=rules.strict)
         self._backlog = {TO_CLIENT: Backlog(self.lane), TO_AGENT: Backlog(self.lane)}
         self._runner = runner
@@ -128,8 +130,28 @@ class Relay:
         """Record a line of our own, and forward it once it is committed."""
         if (outlet := self._outlet(own.direction)) is not None:
             outlet.budget.take(len(own.body))
-        entries = self.observer.line(own.direction, own.body, self._clock.now(), origin=own.origin, rule=own.rule)
+        now = self._clock.now()
+        entries = self.observer.line(
+            own.direction, own.body, now, origin=own.origin, rule=own.rule, operator=own.operator
+        )
         self.lane.put(entries, own.body)
+
+    def call_off(self, acp_session_id: str, operator: str) -> None:
+        """From now on no question of the session's open turns is shown, and no late answer to one of ours passes."""
+        if self._guard is None:
+            self._guard = Guard(self._policy, self.observer, strict=self.rules.strict)
+        self._guard.call_off(acp_session_id, operator)
+
+    def stop(self, operator: str) -> None:
+        """End the agent for good, because an operator says so; a hold ends with it."""
+        if self.cause is None:
+            self.stopped_by = operator
+        self._stop(Cause.OPERATOR)
+
+    def _stop(self, cause: Cause) -> None:
+        if self.house.committer.health.held:
+            self.lane.fail(self.house.committer.health.failure())
+        self.end(cause)
 
     def _outlet(self, direction: Direction) -> Outlet | None:
         return self.to_client if direction == TO_CLIENT else self.to_agent
@@ -189,9 +211,7 @@ class Relay:
     async def watch_house(self) -> None:
         """Act on the daemon being stopped; a hold ends with it."""
         await self.house.stopping.wait()
-        if self.house.committer.health.held:
-            self.lane.fail(self.house.committer.health.failure())
-        self.end(Cause.STOPPED)
+        self._stop(Cause.STOPPED)
 
     async def watch_agent(self, agent: Agent) -> None:
         """Act on the agent's end."""

@@ -39,10 +39,11 @@ DECIDED_BY: Final[dict[Origin, DecidedBy]] = {
 
 
 class Maker(NamedTuple):
-    """Who made a line, and by which of the policy's rules; None where no rule made it."""
+    """Who made a line: by which of the policy's rules, or for which operator; None where neither did."""
 
     origin: Origin
     rule: str | None = None
+    operator: str | None = None
 
 
 class Reply(NamedTuple):
@@ -80,7 +81,7 @@ def answered(connection: Connection, draft: Draft, request: Request, reply: Repl
                 subject,
                 permission.decision_of(subject.question, reply.result, reply.error, ambiguous=reply.ambiguous),
                 DECIDED_BY[reply.maker.origin],
-                reply.maker.rule,
+                reply.maker,
             )
         case OpenTurn():
             _prompt_answered(connection, draft, subject, reply)
@@ -101,7 +102,7 @@ def decide(
     asking: Asking,
     answer: permission.Answer,
     decided_by: DecidedBy,
-    rule: str | None = None,
+    maker: Maker | None = None,
 ) -> None:
     """Add the decision of a question; one that nobody answered has no time of its own."""
     draft.observed = True
@@ -123,8 +124,8 @@ def decide(
             offered=answer.offered,
             effect=answer.effect,
             decided_by=decided_by,
-            rule=rule,
-            identity=None,
+            rule=maker.rule if maker else None,
+            identity=maker.operator if maker else None,
             detail=asking.question.title,
             asked_at=asking.asked_at,
             decided_at=None if answer.outcome == "unanswered" else draft.at,

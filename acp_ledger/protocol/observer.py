@@ -46,6 +46,7 @@ from acp_ledger.protocol.requests import (
     weight_of,
 )
 from acp_ledger.protocol.revisions import reading_of
+from acp_ledger.protocol.standing import Standing, standings
 from acp_ledger.protocol.transcript import DEFAULT_TEXT_BYTES
 from acp_ledger.protocol.updates import update
 
@@ -108,6 +109,10 @@ class Observer:
         exchange = self._connection.asked[direction]
         return exchange.peek(key) is None and exchange.is_settled_here(key)
 
+    def standings(self) -> list[Standing]:
+        """How every session stands now."""
+        return standings(self._connection)
+
     def is_cancelled(self, acp_session_id: str) -> bool:
         """Whether a turn is open in this session that its editor has cancelled."""
         return self._connection.sessions.is_cancelled(acp_session_id)
@@ -125,11 +130,13 @@ class Observer:
         byte_count: int | None = None,
         body_state: BodyState | None = None,
         rule: str | None = None,
+        operator: str | None = None,
         marks: Sequence[Given] = (),
     ) -> tuple[Entry, ...]:
         """Observe one line, given without its newline, read at `at` (UTC microseconds).
 
-        `envelope` is what `read` gave for it, where it was judged before; `rule` names the policy's rule that made it.
+        `envelope` is what `read` gave for it, where it was judged before; `rule` names the policy's rule that made it,
+        `operator` the person.
 
         A line that was stored before comes with its `body_state` and its `byte_count`, the length it was read with:
         it is mapped as it is. A line without a `body_state` is searched for secrets first.
@@ -141,7 +148,7 @@ class Observer:
         if body_state is None:
             body, body_state, envelope = self._kept(direction, body, envelope)
         draft = self._draft(at)
-        settlement = self._read(draft, direction, envelope, Maker(origin, rule), delivery)
+        settlement = self._read(draft, direction, envelope, Maker(origin, rule, operator), delivery)
         for class_, detail in envelope.anomalies:
             draft.anomaly(class_, detail)
         if draft.wrong:

@@ -93,6 +93,10 @@ class Sessions:
         draft.rows.append(Session(draft.seq, draft.ordinal(Session), draft.revision, number, identified))
         return state
 
+    def by_id(self) -> list[tuple[str, SessionState]]:
+        """Every session with its id, in the order in which they were first seen."""
+        return list(self._by_id.items())
+
     def is_cancelled(self, acp_session_id: str) -> bool:
         """Whether a turn is open in that session whose end its editor has asked for."""
         state = self._by_id.get(identity(acp_session_id))
