@@ -37,22 +37,21 @@ PAUSE_SECONDS: Final = 0.1
 
 _SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PEERCRED: Final = struct.Struct("3i")
-_FIRST_PASSED_DESCRIPTOR: Final = 3
-"""systemd's socket activation hands descriptors over from here on (sd_listen_fds(3))."""
 
 
 @contextmanager
-def listening(path: Path) -> Iterator[socket.socket]:
-    """Listen on a Unix socket that only we may connect to; it is gone afterwards.
+def listening(at: Path | socket.socket) -> Iterator[socket.socket]:
+    """Listen on a Unix socket that only we may connect to, and that is gone afterwards; or on one that was passed.
 
     Raises:
         ConfigError: The path cannot be that of a socket, or others may write to its directory.
         LedgerLocked: Another daemon listens there.
     """
-    if (passed := _passed_socket()) is not None:
-        with passed:
-            yield passed
+    if isinstance(at, socket.socket):
+        with at:
+            yield at
         return
+    path = at
     try:
         paths.check_socket_path(str(path))
         paths.make_private_directory(str(path.parent), os.getuid())
@@ -68,14 +67,6 @@ def listening(path: Path) -> Iterator[socket.socket]:
                 now = path.lstat()
                 if (now.st_dev, now.st_ino) == (mine.st_dev, mine.st_ino):
                     path.unlink()
-
-
-def _passed_socket() -> socket.socket | None:
-    """The socket systemd listens on for us."""
-    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS", "0") == "0":
-        return None
-    os.set_inheritable(_FIRST_PASSED_DESCRIPTOR, False)  # noqa: FBT003  # os takes it by position alone
-    return socket.socket(fileno=_FIRST_PASSED_DESCRIPTOR)
 
 
 def _bind(listener: socket.socket, path: Path) -> None:

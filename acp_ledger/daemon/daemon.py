@@ -8,7 +8,9 @@ earlier daemon left open is closed, and the ledger is closed last.
 from __future__ import annotations
 
 import os
+import socket
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,15 +18,18 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from acp_ledger import handshake, logs, paths
-from acp_ledger.daemon import ending, survivors
+from acp_ledger.daemon import activation, ending, survivors
 from acp_ledger.daemon.agent import Children
 from acp_ledger.daemon.clock import wall_microseconds
 from acp_ledger.daemon.committer import Committer
 from acp_ledger.daemon.control import Door, listening, refuse
 from acp_ledger.daemon.desk import Desk
 from acp_ledger.daemon.installation import identify
+from acp_ledger.daemon.notify import Manager
 from acp_ledger.daemon.opening import Peer, command_of, policy_of, transport_of
 from acp_ledger.daemon.relay import House, Relay, Rules
+from acp_ledger.daemon.reloading import reloaded
+from acp_ledger.daemon.service import Service, describe
 from acp_ledger.daemon.terminal import Terminal
 from acp_ledger.daemon.writer import writer_thread
 from acp_ledger.errors import DaemonUnreachable, LedgerError, PeerFault, UsageError
@@ -33,7 +38,7 @@ from acp_ledger.store.ledger import Ledger
 from acp_ledger.store.recovery import recover
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from acp_ledger.daemon.agent import Command
     from acp_ledger.daemon.streams import Descriptor
@@ -43,12 +48,20 @@ if TYPE_CHECKING:
 DRAIN_SECONDS: Final = 5.0
 """How long a stopping daemon tries to write what failed transports are owed; the next start writes it otherwise."""
 
+ENDING_SECONDS: Final = 15.0
+"""What the end of a connection may take beside `relay.stop_seconds`."""
+
+PATIENCES: Final = 4
+"""How often `relay.stop_seconds` may pass in it: for the agent, and for each time an editor is waited for."""
+
 
 class Daemon:
     """A running daemon. `stop` begins its end, a second one hurries it."""
 
-    def __init__(self, settings: Settings, ledger: Ledger, house: House) -> None:
+    def __init__(self, settings: Settings, ledger: Ledger, house: House, service: Service) -> None:
         self.stopped = house.stopping
+        self._service = service
+        self._trouble: str | None = None
         self._settings = settings
         self._ledger = ledger
         self._house = house
@@ -63,7 +76,32 @@ class Daemon:
         """Stop accepting, end the agents, write what is queued; called again, do so without waiting for anybody."""
         if self.stopped.is_set():
             self._house.hurry.set()
+            return
         self.stopped.set()
+        patience = max((relay.rules.stop_seconds for relay, _ in self._relays.values()), default=0.0)
+        self._service.stopping(PATIENCES * patience + ENDING_SECONDS, self.sentence())
+
+    def reload(self, read: Callable[[], Settings]) -> None:
+        """Read the settings again, for connections that open from now on. What cannot be used changes nothing."""
+        self._service.reloading()
+        try:
+            new = reloaded(self._settings, read())
+        except LedgerError as fault:
+            self._log.error(logs.CONFIG_REFUSED, error=fault.message, hint=fault.hint)
+            self._trouble = f"SETTINGS NOT RELOADED: {fault.message}"
+        else:
+            self._settings = new.settings
+            self._house = replace(self._house, rules=_rules(new.settings))
+            logs.configure(form=new.settings.log.format, level=new.settings.log.level)
+            self._log.info(logs.CONFIG_RELOADED, changed=new.changed, restart=new.restart)
+            self._trouble = f"restart to change {', '.join(new.restart)}" if new.restart else None
+        self._service.reloaded(self.sentence())
+
+    def sentence(self) -> str:
+        """What it is doing, in a line."""
+        committer = self._house.committer.statistics()
+        transports = len(self._relays) + len(self._terminals)
+        return describe(transports, committer, stopping=self.stopped.is_set(), trouble=self._trouble)
 
     async def run(self, greeting: Greeting, peer: Peer, runner: Descriptor, first: bytes) -> None:
         """Serve a runner from its greeting to its end."""
@@ -85,19 +123,23 @@ class Daemon:
             return
         relay = Relay(self._house, opened.id, runner, first, policy)
         self._relays[opened.id] = relay, new.agent
+        self._service.changed()
         try:
             await ending.live(relay, command)
         finally:
             del self._relays[opened.id]
             self._left.unpark_all()
+            self._service.changed()
 
     async def _launch(self, terminal: Terminal, transport_id: int, agent: str, command: Command) -> None:
         self._terminals[transport_id] = terminal, agent
+        self._service.changed()
         try:
             await terminal.live(command)
         finally:
             del self._terminals[transport_id]
             self._left.unpark_all()
+            self._service.changed()
 
     async def _gone(self, transport_id: int) -> None:
         """Wait until that connection has ended."""
@@ -141,6 +183,8 @@ class Daemon:
             "started_at": self._started_at,
             "uptime_seconds": (wall_microseconds() - self._started_at) // 1_000_000,
             "stopping": self.stopped.is_set(),
+            "service": self._service.status(),
+            "trouble": self._trouble,
             "transports": [
                 *(relay.status() | {"agent": agent} for relay, agent in self._relays.values()),
                 *(terminal.status() | {"agent": agent} for terminal, agent in self._terminals.values()),
@@ -150,8 +194,10 @@ class Daemon:
 
 
 @asynccontextmanager
-async def open_daemon(settings: Settings, listen: Path, umask: int) -> AsyncIterator[Daemon]:
-    """Start a daemon; leaving stops it. `umask` is the one agents are started with.
+async def open_daemon(
+    settings: Settings, listen: Path | socket.socket, umask: int, manager: Manager | None = None
+) -> AsyncIterator[Daemon]:
+    """Start a daemon that listens at a path or on a socket; leaving stops it. Agents are started with `umask`.
 
     Raises:
         LedgerError: It cannot start; nothing is left behind.
@@ -163,13 +209,17 @@ async def open_daemon(settings: Settings, listen: Path, umask: int) -> AsyncIter
             await tasks.start(committer.run)
             tasks.start_soon(children.reap)
             house = House(committer, children, _rules(settings), trio.Event(), trio.Event())
-            daemon = Daemon(settings, ledger, house)
+            service = Service(manager or Manager(), writer, ledger.prove)
+            daemon = Daemon(settings, ledger, house, service)
+            await service.prove()
             # The porch is inside: nobody is let in any more by the time the house waits for its guests to leave.
             async with trio.open_nursery() as guests, trio.open_nursery() as porch:
                 door = Door(daemon.run, daemon.answer)
                 accepting = await porch.start(door.serve, listener, guests)
                 porch.start_soon(_close_door, daemon.stopped, accepting)
-                logs.get_logger().info(logs.DAEMON_READY, pid=os.getpid(), socket=str(listen))
+                at = activation.path_of(listen) if isinstance(listen, socket.socket) else listen
+                logs.get_logger().info(logs.DAEMON_READY, pid=os.getpid(), socket=at)
+                tasks.start_soon(service.run, daemon.sentence)
                 yield daemon
                 daemon.stopped.set()
             with trio.move_on_after(DRAIN_SECONDS):

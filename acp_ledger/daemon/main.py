@@ -11,6 +11,7 @@ import os
 import shlex
 import signal
 import sys
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,13 +21,17 @@ import trio
 
 from acp_ledger import logs
 from acp_ledger.daemon import processes
+from acp_ledger.daemon.activation import passed_socket, path_of
 from acp_ledger.daemon.daemon import Daemon, open_daemon
+from acp_ledger.daemon.notify import Manager
 from acp_ledger.errors import ConfigError, LedgerError, NoLedger
 from acp_ledger.settings import EXPOSED, Settings, load
 from acp_ledger.store import schema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import socket as sockets
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
 
 PRIVATE_UMASK: Final = 0o077
 """Nothing we make is anybody else's to read."""
@@ -39,7 +44,9 @@ COLLECTIONS: Final = (20_000, 20, 100)
 """How rarely Python looks for reference cycles. Lines make none, and thousands of them wait in a burst: looking through
 them again and again would cost a tenth of the processor."""
 
-STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""The first two stop the daemon, and hurry it when they come again. HUP reads the settings again; where the daemon was
+started at a terminal it says that the terminal is gone, and stops it too."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -59,57 +66,76 @@ def main(config: Path | None, ledger: str | None, socket: Path | None, check: bo
     umask = os.umask(PRIVATE_UMASK)
     processes.hide()
     flags = {"database.url": ledger, "socket.path": None if socket is None else socket.absolute()}
+    read = partial(load, config, {**flags, "log.format": log["log_format"], "log.level": log["log_level"]})
+    manager = Manager.of(os.environ, os.getpid())
     try:
-        settings = _settings(config, flags, log)
+        settings = _settings(read)
         if check:
             _check(settings)
             return
-        serve(settings, umask)
+        serve(settings, umask, manager, read)
     except LedgerError as fault:
+        manager.tell(STATUS=f"not running: {fault.message}")
         click.echo(f"acp-ledgerd: {fault}", err=True)
         sys.exit(int(fault.exit_code))
 
 
-def serve(settings: Settings, umask: int) -> None:
-    """Run the daemon until it is told to stop.
+def serve(settings: Settings, umask: int, manager: Manager, read: Callable[[], Settings]) -> None:
+    """Run the daemon until it is told to stop. `read` reads its settings again.
 
     Raises:
         LedgerError: It cannot start.
     """
-    listen = settings.listen_path()
-    if listen is None:
-        raise ConfigError(
-            "a ledger named by a flag or by the environment needs a socket of its own", hint="add --socket PATH"
-        )
+    listen = _listener(settings)
+    on_terminal = sys.stderr.isatty()
     processes.adopt_orphans()
     sys.setswitchinterval(SWITCH_SECONDS)
-    for number in STOPS:  # outside of `_run` they come too early or too late to mean anything
+    for number in SIGNALS:  # outside of `_run` they come too early or too late to mean anything
         signal.signal(number, signal.SIG_IGN)
-    logs.get_logger().info(logs.DAEMON_STARTED, pid=os.getpid(), version=metadata.version("acp-ledger"))
     gc.freeze()
     gc.set_threshold(*COLLECTIONS)
-    trio.run(_run, settings, listen, umask)
+    logs.get_logger().info(logs.DAEMON_STARTED, pid=os.getpid(), version=metadata.version("acp-ledger"))
+    trio.run(_run, partial(open_daemon, settings, listen, umask, manager), None if on_terminal else read)
     logs.get_logger().info(logs.DAEMON_STOPPED, pid=os.getpid())
 
 
-async def _run(settings: Settings, listen: Path, umask: int) -> None:
-    with trio.open_signal_receiver(*STOPS) as signals:
-        async with open_daemon(settings, listen, umask) as daemon, trio.open_nursery() as nursery:
-            nursery.start_soon(_obey, signals, daemon)
+def _listener(settings: Settings) -> Path | sockets.socket:
+    """The socket that was passed to us, else where to make one."""
+    passed, path = passed_socket(os.environ, os.getpid()), settings.listen_path()
+    if passed is None:
+        if path is not None:
+            return path
+        raise ConfigError(
+            "a ledger named by a flag or by the environment needs a socket of its own", hint="add --socket PATH"
+        )
+    at = path_of(passed)
+    if path is not None and (at is None or at.resolve() != path.resolve()):
+        hint = "runners look at the path: let ListenStream= of the socket unit and socket.path name the same"
+        logs.get_logger().warning(logs.SOCKET_DIFFERED, socket=at, path=path, hint=hint)
+    return passed
+
+
+async def _run(opened: Callable[[], AbstractAsyncContextManager[Daemon]], read: Callable[[], Settings] | None) -> None:
+    with trio.open_signal_receiver(*SIGNALS) as signals:
+        async with opened() as daemon, trio.open_nursery() as nursery:
+            nursery.start_soon(_obey, signals, daemon, read)
             await daemon.stopped.wait()
             await daemon.drained()  # a second signal is heard meanwhile
             nursery.cancel_scope.cancel()
 
 
-async def _obey(signals: Any, daemon: Daemon) -> None:
-    """The first signal stops the daemon, the next one hurries it."""
+async def _obey(signals: Any, daemon: Daemon, read: Callable[[], Settings] | None) -> None:
+    """The first signal stops the daemon, the next one hurries it; HUP has it read its settings again."""
     async for number in signals:
+        if number == signal.SIGHUP and read is not None:
+            daemon.reload(read)
+            continue
         logs.get_logger().info(logs.DAEMON_STOPPING, signal=signal.Signals(number).name)
         daemon.stop()
 
 
-def _settings(config: Path | None, flags: Mapping[str, Any], log: Mapping[str, str | None]) -> Settings:
-    settings = load(config, {**flags, "log.format": log["log_format"], "log.level": log["log_level"]})
+def _settings(read: Callable[[], Settings]) -> Settings:
+    settings = read()
     logs.configure(form=settings.log.format, level=settings.log.level)
     if (file := settings.exposed_file()) is not None:
         mend = f"chmod 600 {shlex.quote(os.fspath(file))}"
