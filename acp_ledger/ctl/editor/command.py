@@ -139,7 +139,7 @@ def setup(
     if agent or command:
         wanted = _wanted(options, path, agent, title, command)
         request = request._replace(title=wanted.title, words=wanted.words[1:])
-    where = file or editing.settings_file(chosen, _home(), os.environ)
+    where = file or editing.settings_file(chosen, _home(), options)
     consent = editing.Consent(dry_run=dry_run, yes=yes, options=options)
     return editing.set_up(chosen, where, request, consent, f"ledgerctl editor undo {name}{_flag(file)}")
 
@@ -188,14 +188,28 @@ def print_snippet(
     from acp_ledger.ctl.editor.catalog import editor_named, find_runner
     from acp_ledger.ctl.editor.snippets import snippet
     from acp_ledger.ctl.render import note
-    from acp_ledger.ctl.text import escape
 
     options = current_options()
     chosen = editor_named(name)
     path = str(Path(runner).absolute()) if runner else find_runner(os.environ)
     wanted = _wanted(options, path, agent, title, command)
-    sys.stdout.write(escape(snippet(chosen, wanted), keep="\n"))
+    _check_printable(wanted)
+    sys.stdout.write(snippet(chosen, wanted))
     note(f"goes into {chosen.where}", options)
+
+
+def _check_printable(wanted: Wanted) -> None:
+    """Refuse what cannot be shown as it is: escaped, a snippet would be another one.
+
+    Raises:
+        UsageError: A word holds a character that steers a terminal, or hides.
+    """
+    from acp_ledger.ctl.text import is_hidden
+    from acp_ledger.errors import UsageError
+
+    for word in (wanted.title, *wanted.words):
+        if any(map(is_hidden, word)):
+            raise UsageError(f"{word} holds a character that is not printed", hint="put the command into a script")
 
 
 def _wanted(options: Options, runner: str, agent: str | None, title: str | None, command: tuple[str, ...]) -> Wanted:

@@ -54,10 +54,13 @@ def editable(name: str) -> Editor:
     return editor
 
 
-def settings_file(editor: Editor, home: Path, environ: Mapping[str, str]) -> Path:
-    """Give the editor's settings file: the first that is there, else the usual one."""
-    places = files_of(editor, home, environ)
-    return next((place for place in places if is_there(place)), places[0])
+def settings_file(editor: Editor, home: Path, options: Options) -> Path:
+    """Give the editor's settings file: the first that is there, else the usual one. Others that are there are named."""
+    places = files_of(editor, home, os.environ)
+    there = [place for place in places if is_there(place)]
+    for other in there[1:]:
+        note(f"{other} is there too; set it up with --file", options)
+    return (there or places)[0]
 
 
 def set_up(editor: Editor, file: Path, request: Request, consent: Consent, undo_command: str) -> int:

@@ -240,6 +240,17 @@ def test_settings_may_be_elsewhere(desk: Desk, monkeypatch: pytest.MonkeyPatch) 
     assert moved.read_bytes() == GOOSE
 
 
+def test_settings_of_a_sister_editor_are_named(desk: Desk) -> None:
+    """Where two editors of a family are there, the usual one is set up and the other is told."""
+    settings = b'{"acp.agents": {"A": {"command": "a"}}}'
+    usual, other = desk.settings("vscode", settings), desk.home / ".config/Cursor/User/settings.json"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(settings)
+    done = desk.setup("vscode")
+    assert (usual.read_bytes() == settings, other.read_bytes()) == (False, settings)
+    assert f"{other} is there too" in done.stderr
+
+
 def test_undo_takes_every_setup_back(desk: Desk) -> None:
     """Two setups one after the other are undone at once, to the byte."""
     file = desk.settings("zed", GOOSE)
