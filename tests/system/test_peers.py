@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.lint import AGENTS
 from tests.support.peers.find import Peers, peers, tee
 from tests.system.installed import PATIENCE, InstalledDaemon, daemon_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.support.lint import LintRuns
 
 pytestmark = pytest.mark.peers
 
@@ -74,7 +77,12 @@ def through(daemon: InstalledDaemon, agent: list[str], folder: Path) -> list[str
 
 @pytest.mark.parametrize(
     ("client", "agent", "answer"),
-    [("python", "typescript", "allow"), ("typescript", "python", "reject"), ("typescript", "typescript", "allow")],
+    [
+        ("python", "python", "reject"),
+        ("python", "typescript", "allow"),
+        ("typescript", "python", "reject"),
+        ("typescript", "typescript", "allow"),
+    ],
 )
 def test_sdk_peers_notice_nothing(
     daemon: InstalledDaemon, installed: Peers, tmp_path: Path, client: str, agent: str, answer: str
@@ -121,6 +129,33 @@ def test_peers_on_postgres(cluster: Any, installed: Peers, tmp_path: Path) -> No
         assert Outcome([*command, *agent], tmp_path, home=tmp_path).told()["stops"][-1] == "cancelled"
         same_bytes(daemon, tmp_path / "at_client", tmp_path / "at_agent")
         assert daemon.verify().findings == ()
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_lint_reports_the_same(lint_runs: LintRuns, agent: str) -> None:
+    """The linter acplint gives an agent the same status and the same verdicts, word for word, through the relay."""
+    direct = lint_runs.report(agent, relayed=False)
+    relayed = lint_runs.report(agent, relayed=True)
+    assert relayed == direct
+    verdicts = [verdict for _name, _category, verdict, _message in direct[1]]
+    assert len(verdicts) >= 40
+    # It is itself off the specification, so that agents that keep to it fail some; some of each prove that it looks.
+    assert {"PASS", "FAIL"} <= set(verdicts)
+
+
+def test_lint_was_recorded(lint_runs: LintRuns) -> None:
+    """What it asked of the agents through the relay is in the ledger, and intact."""
+    for agent in AGENTS:
+        lint_runs.report(agent, relayed=True)
+    lint_runs.daemon.wait_for("transport.closed", len(AGENTS))
+    asked = (
+        "SELECT COUNT(DISTINCT method), COUNT(*) FROM frames WHERE direction = 'client_to_agent' AND kind = 'request'"
+    )
+    ((methods, requests),) = lint_runs.daemon.query(asked)
+    assert methods >= 10
+    assert requests >= 50
+    report = lint_runs.daemon.verify()
+    assert (report.findings, report.not_checked) == ((), ())
 
 
 def test_what_peers_left_is_intact(daemon: InstalledDaemon) -> None:
