@@ -203,9 +203,13 @@ def _show(what: str) -> int:
     if what == "--version":
         from importlib.metadata import version
 
-        sys.stdout.write(f"acp-ledger-run {version('acp-ledger')}\n")
+        text = f"acp-ledger-run {version('acp-ledger')}\n"
     else:
-        sys.stdout.write(HELP)
+        text = HELP
+    try:
+        os.write(STDOUT, text.encode())
+    except OSError:
+        return 1  # nobody reads
     return 0
 
 
