@@ -42,6 +42,10 @@ SECTIONS: Final = {
         "coverage": Entry(f"{_BROWSE}:coverage", "What was recorded as a step, and what was not"),
         "sql": Entry("acp_ledger.ctl.database:sql", "A read-only SQL statement, or a named question"),
     },
+    "Act": {
+        "cancel": Entry("acp_ledger.ctl.act:cancel", "End what runs in a session, as its editor would"),
+        "stop": Entry("acp_ledger.ctl.act:stop", "End an agent for good, with everything it started"),
+    },
     "Keep": {
         "verify": Entry("acp_ledger.ctl.verify:verify", "Prove that the ledger is intact"),
         "db": Entry("acp_ledger.ctl.database:db", "The schema: current, check, upgrade"),

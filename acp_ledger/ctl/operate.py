@@ -7,6 +7,7 @@ are read from the ledger, so that they are there when the daemon is not.
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -21,6 +22,7 @@ from acp_ledger.errors import DaemonUnreachable, ExitCode, LedgerError, without_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_HEADINGS: Final = ("TRANSPORT", "AGENT", "PID", "SESSION", "STATE")
 TROUBLE: Final = {
     "holding": "a commit is late, and agents are not read until the ledger takes it",
     "degraded": "the ledger takes no commit, agents were ended, and new ones are refused until it does",
@@ -77,8 +79,9 @@ def _screen(daemon: dict[str, Any] | None, failure: DaemonUnreachable | None, le
     else:
         yield from _daemon_lines(daemon)
     yield from _ledger_lines(ledger)
-    for transport in (daemon or {}).get("transports", ()):
-        yield f"open     {_pairs(transport)}"
+    if transports := (daemon or {}).get("transports"):
+        yield ""
+        yield from _aligned([_HEADINGS, *(row for each in transports for row in _open(each))])
 
 
 def _daemon_lines(daemon: dict[str, Any]) -> Iterator[str]:
@@ -112,8 +115,33 @@ def _counts(ledger: dict[str, Any], *names: str) -> str:
     return ", ".join(f"{ledger[name]:,} {name.replace('_', ' ')}" for name in names)
 
 
-def _pairs(content: dict[str, Any]) -> str:
-    return "   ".join(f"{name} {value}" for name, value in content.items() if value is not None)
+def _open(transport: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """A line for each session in which something runs; one for a transport in which nothing does."""
+    whole = (str(transport.get("transport_id")), str(transport.get("agent")), str(transport.get("pid") or "-"))
+    if ending := transport.get("ending"):
+        yield *whole, "-", f"ending ({ending})"
+        return
+    for session in transport.get("running") or ():
+        yield *whole, str(session.get("acp_session_id")), _doing(session)
+    if not transport.get("running"):
+        yield *whole, "-", f"idle, {transport.get('sessions', 0)} sessions"
+    elif (left := transport.get("busy", 0) - len(transport["running"])) > 0:
+        yield *whole, "-", f"{left} more sessions are busy"
+
+
+def _doing(session: dict[str, Any]) -> str:
+    if not session.get("questions"):
+        return f"running turn {', '.join(map(str, session.get('turns') or ('?',)))}"
+    asked_at = session.get("asked_at")
+    waited = f" for {duration(int(time.time() - asked_at / 1e6))}" if isinstance(asked_at, int) else ""
+    more = f" and {session['questions'] - 1} more" if session["questions"] > 1 else ""
+    return f"waiting for an answer{waited}: {session.get('asked') or 'a question without a title'}{more}"
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _milliseconds(micros: object) -> str:

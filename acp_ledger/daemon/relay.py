@@ -22,6 +22,7 @@ from acp_ledger.policy import Policy
 from acp_ledger.protocol.framing import Oversize
 from acp_ledger.protocol.observer import Observer
 from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT, DeliveryMark, Direction, EventKind
+from acp_ledger.protocol.standing import summary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,10 +184,11 @@ class Relay:
         if self.agent is not None:
             self.agent.close()
 
-    def status(self) -> dict[str, int | str | None]:
+    def status(self) -> dict[str, Any]:
         """What `ledgerctl status` shows of it."""
         return {
             "transport_id": self.transport_id,
+            **summary(self.observer.standings()),
             "pid": self.agent.facts.pid if self.agent else None,
             "revision": self.observer.revision,
             "numbers": self.observer.next_seq - 1,

@@ -6,13 +6,18 @@ session whose id is too long to be kept has none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from acp_ledger.protocol.records import TO_CLIENT
 from acp_ledger.protocol.requests import Asking
 
 if TYPE_CHECKING:
     from acp_ledger.protocol.connection import Connection
+
+
+SHOWN_SESSIONS: Final = 32
+SHOWN_TITLE: Final = 120
+"""Sessions of a connection, and characters of a question's title, that a summary holds: it must stay small."""
 
 
 class OpenQuestion(NamedTuple):
@@ -53,3 +58,24 @@ def standings(connection: Connection) -> list[Standing]:
         )
         for named, state in connection.sessions.by_id()
     ]
+
+
+def summary(sessions: list[Standing]) -> dict[str, Any]:
+    """What runs on a connection, as JSON: the busy sessions one by one, the newest first, and how many there are."""
+    busy = [session for session in reversed(sessions) if not session.is_idle]
+    return {
+        "sessions": len(sessions),
+        "busy": len(busy),
+        "running": [_shown(session) for session in busy[:SHOWN_SESSIONS]],
+    }
+
+
+def _shown(session: Standing) -> dict[str, Any]:
+    first = session.questions[0] if session.questions else None
+    return {
+        "acp_session_id": session.acp_session_id,
+        "turns": list(session.turns[:SHOWN_SESSIONS]),
+        "questions": len(session.questions),
+        "asked": None if first is None else (first.title or "")[:SHOWN_TITLE],
+        "asked_at": None if first is None else first.asked_at,
+    }

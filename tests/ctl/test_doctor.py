@@ -202,6 +202,17 @@ def test_agent_that_outlived_its_daemon_is_told(cli: Cli, seeded_file: Path) -> 
     assert f"kill {started[0].pid}" in finding["mend"]
 
 
+def test_agent_that_bypasses_the_ledger_is_told(cli: Cli, tmp_path: Path) -> None:
+    """An editor that starts its agent itself records nothing; the command that mends it is named."""
+    settings = tmp_path / ".config/zed/settings.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"agent_servers": {"Goose": {"type": "custom", "command": "goose", "args": ["acp"]}}}')
+    [finding] = found(cli)["editors"]
+    assert finding["level"] == "warn"
+    assert '"Goose"' in finding["sentence"]
+    assert finding["mend"] == "ledgerctl editor setup zed"
+
+
 def test_check_that_breaks_hides_no_other(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is a finding of its own, and the rest is examined."""
 

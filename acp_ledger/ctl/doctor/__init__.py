@@ -40,6 +40,7 @@ _CHECKS: Final = (
     "survivors:survivors",
     "surroundings:clock",
     "surroundings:terminal",
+    "editors:editors",
 )
 """Every check, in the order of the report: its module in this package, and its name there."""
 
