@@ -71,4 +71,6 @@ else
 fi
 command -v strace >/dev/null ||
   loud 'NO STRACE: the tests that slow the disk down are skipped. On Debian and Ubuntu: sudo apt install strace'
+command -v systemd-socket-activate >/dev/null ||
+  loud 'NO SYSTEMD: the tests of its units and of socket activation are skipped. On Debian: sudo apt install systemd'
 exec .venv/bin/python -m pytest "$@"

@@ -46,6 +46,17 @@ def test_wheel_holds_migrations_and_types(wheel: Path) -> None:
     assert revisions | {"acp_ledger/_migrations/env.py", "acp_ledger/py.typed"} <= names
 
 
+def test_wheel_holds_the_units(wheel: Path) -> None:
+    """The units for systemd are installed beside the programs, every one of them."""
+    names = {name.partition(".data/data/")[2] for name in zipfile.ZipFile(wheel).namelist()}
+    folder = ROOT / "deploy/systemd"
+    places = {"user": "share/systemd/user", "system": "share/acp-ledger/systemd/system"}
+    places["drop-in"] = "share/acp-ledger/systemd/drop-in"
+    wanted = {f"{place}/{path.name}" for kind, place in places.items() for path in (folder / kind).iterdir()}
+    assert len(wanted) == 6
+    assert wanted <= names
+
+
 def test_wheel_holds_nothing_else(wheel: Path) -> None:
     """Tests, pages and caches stay in the checkout."""
     tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
