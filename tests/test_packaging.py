@@ -39,11 +39,12 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_wheel_holds_migrations_and_types(wheel: Path) -> None:
-    """Every revision of the checkout is in the wheel, beside the environment Alembic runs and the marker of types."""
+    """Every revision of the checkout is in the wheel, with what Alembic runs, the roles' SQL and the mark of types."""
     names = set(zipfile.ZipFile(wheel).namelist())
     revisions = {f"acp_ledger/_migrations/versions/{path.name}" for path in (ROOT / "migrations/versions").glob("*.py")}
     assert revisions
-    assert revisions | {"acp_ledger/_migrations/env.py", "acp_ledger/py.typed"} <= names
+    others = {"acp_ledger/_migrations/env.py", "acp_ledger/_postgres/roles.sql", "acp_ledger/py.typed"}
+    assert revisions | others <= names
 
 
 def test_wheel_holds_the_units(wheel: Path) -> None:

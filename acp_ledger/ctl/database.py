@@ -79,9 +79,11 @@ def _distinct(names: Iterable[str]) -> tuple[str, ...]:
 _HERE: Final = "acp_ledger.ctl.database"
 db = LazyGroup(
     "db",
-    help="Look at the ledger's schema, or bring it up to date.",
+    help="Make a ledger, look at its schema, or bring it up to date.",
     entries={
         "Commands": {
+            "create": Entry("acp_ledger.ctl.team:create", "Make a ledger where there is none; on Postgres as the owner"),
+            "roles": Entry("acp_ledger.ctl.team:roles", "Print the SQL that gives a team's Postgres its four roles"),
             "current": Entry(f"{_HERE}:current", "Show the schema revision of this ledger and of this program"),
             "check": Entry(f"{_HERE}:check", "Exit with 13 unless the schema is the one this program writes"),
             "upgrade": Entry(f"{_HERE}:upgrade", "Bring the schema up to date; the daemon must be stopped"),

@@ -134,12 +134,25 @@ def open_ledger(options: Options) -> Iterator[Connection]:
 
 def _unreadable(url: str, error: SQLAlchemyError) -> StoreFault:
     """Say why a database cannot be read: it holds no ledger, or it refuses."""
-    from acp_ledger.store.faults import driver_error
+    from acp_ledger.store.faults import NOT_ALLOWED, driver_error
 
     words = str(driver_error(error)).partition("\n")[0]
+    if getattr(driver_error(error), "sqlstate", None) == NOT_ALLOWED:
+        return DatabaseRefused(f"this role may not read all that is asked for: {words}", hint=_as_auditor(url))
     if "no such table" in words or "does not exist" in words:
         return NoLedger(f"there is no ledger in {url}: {words}", hint="ledgerctl db check")
     return DatabaseRefused(f"the ledger {url} cannot be read: {words}", hint="ledgerctl db check")
+
+
+def _as_auditor(url: str) -> str:
+    """Give the command again, for a role that may read tables; a reader has the views alone."""
+    import click
+    from sqlalchemy import make_url
+
+    context = click.get_current_context(silent=True)
+    command = "ledgerctl" if context is None else context.command_path
+    named = make_url(url).set(username="AUDITOR", password=None).render_as_string()
+    return f"ask as an auditor: {command} -L {shlex.quote(named)}"
 
 
 def find(connection: Connection, text: str, kinds: Sequence[str]) -> list[Match]:

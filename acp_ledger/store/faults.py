@@ -28,6 +28,7 @@ MEND_RESTART: Final = "look at the disk and the system's log (journalctl -k), th
 MEND_RIGHTS: Final = "check who owns the ledger and may write to it, and run: ledgerctl status"
 MEND_POSTGRES: Final = "check that Postgres is up and that this role may write: psql URL -c 'select 1'"
 MEND_POSTGRES_READ: Final = "check that Postgres is up and that this role may connect: psql URL -c 'select 1'"
+MEND_ROLE: Final = "give acp-ledgerd the address of a role that may write: ledgerctl db roles"
 MEND_NO_LEDGER: Final = (
     "put acp-ledger-run before the agent's command, or start acp-ledgerd; ledgerctl demo is only to look around"
 )
@@ -77,8 +78,13 @@ _SQLITE_HELD: Final = {
 }
 """Primary codes after which SQLite has rolled back for certain, whenever they come."""
 
+NOT_ALLOWED: Final = "42501"
+"""Postgres's state for a role without the right to what it asked for."""
+
 _POSTGRES_REFUSED: Final = ("22", "23")
 """Data exceptions and broken constraints."""
+
+_POSTGRES_MENDS: Final = {"53100": MEND_FULL_SERVER, NOT_ALLOWED: MEND_ROLE}
 
 _POSTGRES_HELD_AT_COMMIT: Final = ("53100", "40001", "40P01", "25006", "55P03")
 """Answers to COMMIT itself that say it did not take place; the server was alive to say so."""
@@ -127,11 +133,11 @@ def _classify_postgres(error: BaseException, phase: Phase) -> StoreFault:
     if phase == "before":
         if state.startswith(_POSTGRES_REFUSED) or (not state and _is_data_error(error)):
             return CommitRefused(words, hint=MEND_DAEMON)
-        return CommitHeld(words, hint=MEND_FULL_SERVER if state == "53100" else MEND_POSTGRES)
+        return CommitHeld(words, hint=_POSTGRES_MENDS.get(state, MEND_POSTGRES))
     if state.startswith(_POSTGRES_REFUSED):
         return CommitRefused(words, hint=MEND_DAEMON)
     if state in _POSTGRES_HELD_AT_COMMIT:
-        return CommitHeld(words, hint=MEND_FULL_SERVER if state == "53100" else MEND_POSTGRES)
+        return CommitHeld(words, hint=_POSTGRES_MENDS.get(state, MEND_POSTGRES))
     return CommitUnknown(words, hint=MEND_POSTGRES)
 
 

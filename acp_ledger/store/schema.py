@@ -19,9 +19,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from acp_ledger.errors import DatabaseRefused, NoLedger, SchemaDiffers
 from acp_ledger.protocol.records import NO_CONNECTION
-from acp_ledger.store import engine, guards, holder, tables
-from acp_ledger.store.faults import MEND_NO_LEDGER, driver_error
+from acp_ledger.store import engine, guards, holder, rights, tables
+from acp_ledger.store.faults import MEND_NO_LEDGER, MEND_ROLE, NOT_ALLOWED, driver_error
 from acp_ledger.store.files import InstanceLock
+from acp_ledger.store.files import prepare as prepare_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,7 @@ HEAD: Final = "0001"
 """The revision this program writes; a test compares it with the newest file of migrations."""
 
 HINT_UPGRADE: Final = "ledgerctl db upgrade"
+HINT_CREATE: Final = "ledgerctl db create"
 HINT_PROGRAM: Final = "upgrade this program: pip install --upgrade acp-ledger"
 
 MIGRATION_LOCK: Final = "migration"
@@ -124,20 +126,49 @@ def prepare(writer: Writer) -> SchemaState:
     Raises:
         SchemaDiffers: The schema is not one this program may write to; nothing was changed.
     """
-    state = current(writer.connection) or create_if_missing(writer)
+    try:
+        state = current(writer.connection) or create_if_missing(writer)
+    except SQLAlchemyError as error:
+        words = str(driver_error(error)).partition("\n")[0]
+        hint = MEND_ROLE if getattr(driver_error(error), "sqlstate", None) == NOT_ALLOWED else "ledgerctl db check"
+        raise DatabaseRefused(f"the ledger's schema cannot be read: {words}", hint=hint) from error
     refuse_other(state)
     return state
 
 
 def create_if_missing(writer: Writer) -> SchemaState:
-    """Make the schema in an empty database; one that is there stays as it is."""
-    with _Migrating(writer):
+    """Make the schema in an empty database; one that is there stays as it is.
+
+    Raises:
+        DatabaseRefused: This role may not.
+    """
+    with _Migrating(writer, HINT_CREATE):
         if (state := current(writer.connection)) is None:
+            rights.become_owner(writer.connection, HINT_CREATE)
             _run(writer)
             state = current(writer.connection)
     if state is None:
         raise SchemaDiffers("the schema was made and is not there", hint="ledgerctl db check")
     return state
+
+
+def create(url: str | URL) -> bool:
+    """Make a ledger where there is none, for `ledgerctl db create`; whether there was none.
+
+    Raises:
+        DatabaseRefused: This role may not, or the database does not keep what it commits.
+        LedgerLocked: A daemon has the ledger open.
+        SchemaDiffers: What is there is no ledger this program may write to.
+    """
+    with ExitStack() as stack:
+        if (path := engine.sqlite_file(url)) is not None:
+            prepare_file(path)
+            stack.enter_context(InstanceLock(path))
+        writer = engine.open_writer(url)
+        stack.callback(writer.close)
+        before = current(writer.connection)
+        prepare(writer)
+        return before is None
 
 
 def check(url: str | URL) -> list[str]:
@@ -190,6 +221,7 @@ def upgrade(url: str | URL) -> list[str]:
             state = _existing(writer.connection, url)
             if state.revision > HEAD:
                 refuse_other(state._replace(compat=state.revision))
+            rights.become_owner(writer.connection, HINT_UPGRADE)
             before = len(history(writer.connection))
             _run(writer)
             return [step.revision for step in history(writer.connection)[before:]]
@@ -198,8 +230,9 @@ def upgrade(url: str | URL) -> list[str]:
 class _Migrating:
     """One transaction that alone changes the schema; nothing stays of one that fails."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, command: str = HINT_UPGRADE) -> None:
         self._writer = writer
+        self._command = command
 
     def __enter__(self) -> None:
         writer = self._writer
@@ -211,7 +244,7 @@ class _Migrating:
                 key = holder.key_of(MIGRATION_LOCK)
                 writer.connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
         except Exception as error:
-            raise _not_changed(error) from error
+            raise _not_changed(error, self._command) from error
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         writer = self._writer
@@ -222,16 +255,19 @@ class _Migrating:
                 if not writer.is_sqlite:
                     writer.driver.execute(f"SET statement_timeout = {engine.STATEMENT_MILLISECONDS}")
             except Exception as failure:
-                raise _not_changed(failure) from failure
+                raise _not_changed(failure, self._command) from failure
             return
         writer.rollback()
         if isinstance(error, SQLAlchemyError):
-            raise _not_changed(error) from error
+            raise _not_changed(error, self._command) from error
 
 
-def _not_changed(error: BaseException) -> DatabaseRefused:
+def _not_changed(error: BaseException, command: str) -> DatabaseRefused:
     words = str(driver_error(error)).partition("\n")[0]
-    return DatabaseRefused(f"the schema was not changed: {words}", hint="mend that and run: ledgerctl db upgrade")
+    hint = f"mend that and run: {command}"
+    if getattr(driver_error(error), "sqlstate", None) == NOT_ALLOWED:
+        hint = f"run it as the owner of the schema: {command} -L postgresql://OWNER@HOST/DATABASE"
+    return DatabaseRefused(f"the schema was not changed: {words}", hint=hint)
 
 
 def _run(writer: Writer, folder: Path | None = None) -> None:
@@ -257,6 +293,7 @@ def after_migrations(connection: Connection, applied: Sequence[tuple[str, str]])
     """
     guards.make_guards(connection)
     guards.make_partitions(connection, datetime.now(UTC))
+    rights.give(connection)
     known = connection.execute(select(tables.ledger.c.ledger_id, tables.ledger.c.ordinal)).all()
     ledger_id = bytes(known[0][0]) if known else secrets.token_bytes(16)
     first = 1 + max((ordinal for _, ordinal in known), default=-1)
