@@ -92,6 +92,8 @@ def _daemon_lines(daemon: dict[str, Any]) -> Iterator[str]:
     yield f"daemon   {state}   pid {daemon.get('pid')}   up {up}   v{daemon.get('version')}"
     if kind:
         yield f"         {TROUBLE[kind]}: {committer.get('error') or 'no reason given'}"
+    if daemon.get("trouble"):
+        yield f"         {daemon['trouble']}"
     kept = f"schema {daemon.get('schema')}, durable against {daemon.get('durability')} loss"
     yield f"         writes to {daemon.get('ledger')}, {kept}"
     times = f"commit p50 {_milliseconds(committer.get('commit_p50'))}, p99 {_milliseconds(committer.get('commit_p99'))}"

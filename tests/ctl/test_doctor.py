@@ -17,6 +17,7 @@ import pytest
 from acp_ledger import handshake
 from acp_ledger.ctl import doctor
 from acp_ledger.ctl.demo import _running_daemon
+from acp_ledger.ctl.doctor import house
 from acp_ledger.ctl.doctor.finding import Case, Finding
 from acp_ledger.ctl.doctor.house import socket
 from acp_ledger.ctl.doctor.installation import programs
@@ -25,13 +26,24 @@ from acp_ledger.ctl.options import Options
 from acp_ledger.errors import ExitCode
 from acp_ledger.store import engine, queries
 from acp_ledger.store.condition import Partitions
+from tests.support.team import Team, made_by_owner
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.ctl.conftest import Cli
+    from tests.support.postgres import Cluster
 
+LEDGER_CHECKS = {"ledger", "schema", "durability", "size", "partitions", "survivors"}
 NOTHING = Case(Options(), None, None, None, None, None)
+
+
+@pytest.fixture
+def team(cluster: Cluster, cli: Cli) -> Iterator[Team]:
+    """A team's ledger, in a home without settings."""
+    del cli
+    yield from made_by_owner(cluster)
 
 
 def found(cli: Cli, *arguments: str) -> dict[str, list[dict[str, Any]]]:
@@ -211,6 +223,35 @@ def test_agent_that_bypasses_the_ledger_is_told(cli: Cli, tmp_path: Path) -> Non
     assert finding["level"] == "warn"
     assert '"Goose"' in finding["sentence"]
     assert finding["mend"] == "ledgerctl editor setup zed"
+
+
+def test_roles_of_a_team_ask_what_they_may(team: Team) -> None:
+    """An auditor is told everything; a reader is told what it may not ask, and that is no failure."""
+    auditor = json.loads(team.ledgerctl("auditor", "doctor", "-o", "json").stdout)["findings"]
+    assert {each["level"] for each in auditor if each["check"] in LEDGER_CHECKS} == {"ok"}, auditor
+    reader = team.ledgerctl("reader", "doctor", "-o", "json")
+    told = json.loads(reader.stdout)["findings"]
+    assert {each["level"] for each in told if each["check"] in LEDGER_CHECKS} == {"warn"}, told
+    assert any("permission denied" in each["sentence"] for each in told)
+
+
+def test_user_unit_that_failed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where systemd runs the unit's own state counts, and that it ends with the last login."""
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(
+        "#!/bin/sh\necho LoadState=loaded\necho ActiveState=failed\necho Result=exit-code\necho UnitFileState=enabled\n"
+    )
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(house, "_BOOTED", tmp_path)
+    monkeypatch.setattr(house, "_LINGERING", tmp_path / "linger")
+    found = list(house.service(NOTHING))
+    assert [each.level for each in found] == ["fail", "fail", "ok", "warn"]
+    assert found[0].mend == "journalctl --user -u acp-ledgerd -n 20"
+    assert found[-1].mend == "loginctl enable-linger"
+    systemctl.write_text("#!/bin/sh\necho LoadState=not-found\n")
+    [absent] = house.service(NOTHING)
+    assert (absent.level, "is installed" in absent.sentence) == ("ok", True)
 
 
 def test_check_that_breaks_hides_no_other(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from acp_ledger.ctl.doctor.finding import Case, Finding
+from acp_ledger.ctl.doctor.finding import CannotAskError, Case, Finding
 from acp_ledger.ctl.options import Command, Options, current_options
 from acp_ledger.ctl.render import Listing, emit
 from acp_ledger.ctl.text import escape, wants_color
@@ -82,6 +82,10 @@ def _checked(check: Callable[[Case], Iterable[Finding]], name: str, case: Case) 
         yield from check(case)
     except LedgerError as fault:
         yield Finding("fail", name, fault.message, fault.hint)
+    except CannotAskError as fault:
+        yield Finding(
+            "warn", name, f"not checked: {fault}", "name a role that may read the tables: ledgerctl doctor -L URL"
+        )
     except Exception as fault:  # noqa: BLE001  # a check that breaks must not hide what the others find
         sentence = f"this check could not be made: {type(fault).__name__}: {fault}"
         yield Finding("fail", name, sentence, "report it, with the output of: ledgerctl doctor -o json")

@@ -18,6 +18,10 @@ Level: TypeAlias = Literal["ok", "warn", "fail"]
 """`warn` works and should be seen to; `fail` does not work, or not safely."""
 
 
+class CannotAskError(Exception):
+    """This role may not read what a check asks for; the text says what."""
+
+
 class Finding(NamedTuple):
     """What was found: about what, one sentence for people, and the command or change that mends it."""
 

@@ -13,7 +13,7 @@ import stat
 import subprocess
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from acp_ledger.ctl.doctor.finding import Finding
 from acp_ledger.errors import DaemonUnreachable
@@ -94,11 +94,24 @@ def daemon(case: Case) -> Iterator[Finding]:
         return
     told = case.daemon
     sentence = f"the daemon answers: pid {told.get('pid')}, up {duration(told.get('uptime_seconds'))}"
-    yield Finding("ok", "daemon", f"{sentence}, {len(told.get('transports', ()))} open transports")
+    yield Finding("ok", "daemon", f"{sentence}, {len(told.get('transports', ()))} open transports{_managed(told)}")
     yield from _differences(case, told)
+    if told.get("trouble"):
+        mend = "see what holds: ledgerctl config check; then reload or restart the daemon"
+        yield Finding("warn", "daemon", f"the daemon says: {told['trouble']}", mend)
     if kind := trouble(told):
         reason = (told.get("committer") or {}).get("error") or "no reason given"
         yield Finding("fail", "daemon", f"{TROUBLE[kind]}: {reason}", "mend that; the daemon goes on by itself")
+
+
+def _managed(told: Mapping[str, Any]) -> str:
+    """Whether a service manager looks after it, and how closely."""
+    service = told.get("service") or {}
+    if not service.get("managed"):
+        return ""
+    watchdog = service.get("watchdog_seconds")
+    watched = f", watchdog {watchdog:.0f} s, missed {service.get('missed', 0)} times" if watchdog else ""
+    return f", managed as a service{watched}"
 
 
 def _differences(case: Case, told: Mapping[str, object]) -> Iterator[Finding]:

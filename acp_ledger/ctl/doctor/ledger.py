@@ -13,13 +13,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from acp_ledger.ctl.doctor.finding import Finding
+from acp_ledger.ctl.doctor.finding import CannotAskError, Finding
 from acp_ledger.errors import LedgerError, NoLedger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import Connection
+    from sqlalchemy.exc import SQLAlchemyError
 
     from acp_ledger.ctl.doctor.finding import Case
     from acp_ledger.store.condition import Partitions, Size
@@ -87,6 +88,8 @@ def _filesystem(folder: Path) -> Finding:
 
 def ledger(case: Case) -> Iterator[Finding]:
     """It opens, it is ours alone, and its schema is one this program may write."""
+    from sqlalchemy.exc import SQLAlchemyError
+
     from acp_ledger.store import files, schema
 
     if case.url is None:
@@ -103,6 +106,8 @@ def ledger(case: Case) -> Iterator[Finding]:
     except LedgerError as fault:
         yield Finding("fail", "ledger", fault.message, fault.hint)
         return
+    except SQLAlchemyError as error:
+        raise _cannot_ask(error) from error
     for difference in differences:
         yield Finding("fail", "schema", f"the schema differs: {difference}", "ledgerctl db check; ledgerctl db upgrade")
     if not differences:
@@ -185,7 +190,13 @@ def partition_finding(parts: Partitions, now: datetime) -> Finding:
 
 @contextmanager
 def reading(case: Case) -> Iterator[Connection | None]:
-    """The ledger, open for reading; None where there is none to be read, which another check tells."""
+    """The ledger, open for reading; None where there is none to be read, which another check tells.
+
+    Raises:
+        CannotAskError: The database refused a question.
+    """
+    from sqlalchemy.exc import SQLAlchemyError
+
     from acp_ledger.store import engine, schema
 
     if case.url is None:
@@ -199,8 +210,16 @@ def reading(case: Case) -> Iterator[Connection | None]:
     try:
         with reader.connect() as connection:
             yield connection if schema.current(connection) else None
+    except SQLAlchemyError as error:
+        raise _cannot_ask(error) from error
     finally:
         reader.dispose()
+
+
+def _cannot_ask(error: SQLAlchemyError) -> CannotAskError:
+    from acp_ledger.store.faults import driver_error
+
+    return CannotAskError(str(driver_error(error)).partition("\n")[0])
 
 
 def _sqlite_size(file: Path) -> Iterator[Finding]:
