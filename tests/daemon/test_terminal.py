@@ -129,3 +129,17 @@ async def test_ledger_that_fails_during_a_login_is_told_afterwards(tmp_path: Pat
         ((reason,),) = house.rows("SELECT close_reason FROM transport_events WHERE event = 'closed'")
         assert reason == "ledger_failure"
         assert_verified(house.url)
+
+
+async def test_login_of_a_named_agent_joins_its_words_to_the_settings(tmp_path: Path, runners: Runners) -> None:
+    """The command is the settings', with its environment; the login's arguments stand behind it, in the record too."""
+    agents = {"agents.claude": {"command": "/bin/sh", "args": ["-c", 'echo "$KEY: $*"', "sh"], "env": {"KEY": "mine"}}}
+    async with open_house(f"sqlite:///{tmp_path}/ledger.db", tmp_path, **agents) as house:
+        words = runners.command("--socket", str(house.path), "--agent", "claude", "--login", "now")
+        with seated(words, env={"PATH": BARE_PATH, "HOME": str(runners.folder)}) as seat:
+            _, screen = await trio.to_thread.run_sync(seat.leave)
+        assert screen == b"mine: --login now\r\n"
+        await house.quiet()
+        ((agent, argv),) = map(tuple, house.rows("SELECT agent, argv FROM transports"))
+        assert agent == "claude"
+        assert argv.endswith('"sh","--login","now"]')
