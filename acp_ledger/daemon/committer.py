@@ -127,7 +127,8 @@ class Committer:
                     await self._writer.signal()
 
     async def _tidy(self) -> None:
-        """When nothing was written for a while, empty the database's log, so that it need not be done in a hurry."""
+        """Lay the database's log out; when nothing was written for a while, empty it, so that nobody waits for that."""
+        await self._writer.call(self._ledger.lay_log)
         tidied = seen = 0
         while True:
             await trio.sleep(TIDY_SECONDS)

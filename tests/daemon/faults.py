@@ -62,6 +62,9 @@ class ScriptedLedger:
         self._wait()
         self._next()
 
+    def lay_log(self) -> None:
+        """Nothing is to be laid out here."""
+
     def checkpoint(self) -> bool:
         """Count that the log was emptied."""
         self.checkpoints += 1
