@@ -11,8 +11,7 @@ that a field can be added without a new version. The purpose of a greeting decid
   recorded the daemon answers in ``LAUNCH`` packets and an ``EXIT``, or with ``FATAL`` and an ``EXIT``. The runner then
   closes its end by becoming the command, or sends one UTF-8 sentence why it could not, and ends.
 * ``control``: one line of JSON each way: ``{"request": …}``, then ``{"ok": true, …}`` or
-  ``{"ok": false, "error": …, "hint": …, "status": …}``. Either side skips fields it does not know, and takes one that
-  is missing for not said.
+  ``{"ok": false, "error": …, "hint": …, "status": …}``. A field may be missing, or one that nobody here knows.
 
 The rule that must not be broken here: every reader is bounded, takes its bytes in any pieces, and refuses with a
 sentence; and argv, cwd and environment are bytes from end to end, for no encoding holds what a Unix process may be
@@ -61,10 +60,8 @@ _HEADER = 5
 
 REQUEST_STATUS = "status"
 REQUEST_SHUTDOWN = "shutdown"
-REQUEST_CANCEL = "cancel"
-"""End the turn of a ``session`` (an id, or the beginning of one), or of the ``last`` one, of an ``agent``."""
-REQUEST_STOP = "stop"
-"""End the agent of a ``transport`` for good; the answer comes once it has, or after ``seconds``."""
+REQUEST_CANCEL = "cancel"  # what runs in a ``session``, or in the newest one, of an ``agent``
+REQUEST_STOP = "stop"  # the agent of a ``transport``, for good; the answer comes once it ended, or after ``seconds``
 
 EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 69

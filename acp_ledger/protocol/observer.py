@@ -8,7 +8,7 @@ same module with them and compares every derived row.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from acp_ledger.protocol.answers import Maker, Settlement, answered, reply_of, tell_unoffered
 from acp_ledger.protocol.connection import OTHER_WAY, Connection
@@ -46,7 +46,7 @@ from acp_ledger.protocol.requests import (
     weight_of,
 )
 from acp_ledger.protocol.revisions import reading_of
-from acp_ledger.protocol.standing import Standing, standings
+from acp_ledger.protocol.standing import OpenRequest, Standing, open_requests, standings
 from acp_ledger.protocol.transcript import DEFAULT_TEXT_BYTES
 from acp_ledger.protocol.updates import update
 
@@ -60,14 +60,6 @@ if TYPE_CHECKING:
 
 ANOMALY_CLASSES: Final[dict[str, str]] = {**LINE_CLASSES, **FOLLOWED_CLASSES}
 """Every class of anomaly a row can have, and what it means."""
-
-
-class OpenRequest(NamedTuple):
-    """A request that was not answered yet. `id_token` is the raw JSON token, to be written into an answer as it is."""
-
-    id_token: str
-    method: str
-    frame_seq: int
 
 
 class Observer:
@@ -93,8 +85,7 @@ class Observer:
 
     def open_requests(self, direction: Direction) -> tuple[OpenRequest, ...]:
         """The requests sent in that direction that wait for their answer, in the order of asking."""
-        waiting = self._connection.asked[direction].waiting()
-        return tuple(OpenRequest(one.id_token, one.method, one.frame_seq) for one in waiting)
+        return open_requests(self._connection, direction)
 
     def read(self, body: bytes) -> Envelope:
         """What a line says, for whoever has to judge it before it is observed: nothing changes."""
@@ -135,8 +126,7 @@ class Observer:
     ) -> tuple[Entry, ...]:
         """Observe one line, given without its newline, read at `at` (UTC microseconds).
 
-        `envelope` is what `read` gave for it, where it was judged before; `rule` names the policy's rule that made it,
-        `operator` the person.
+        `envelope` is what `read` gave for it; `rule` is the policy's rule, `operator` the person, it was made for.
 
         A line that was stored before comes with its `body_state` and its `byte_count`, the length it was read with:
         it is mapped as it is. A line without a `body_state` is searched for secrets first.

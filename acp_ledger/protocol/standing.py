@@ -1,4 +1,4 @@
-"""How the sessions of a connection stand: what runs in each, and what it waits for.
+"""How a connection stands: what waits for an answer, and what runs in each session.
 
 What must not be broken here: nothing changes by being asked, and only what can be named to the agent is given: a
 session whose id is too long to be kept has none.
@@ -13,11 +13,20 @@ from acp_ledger.protocol.requests import Asking
 
 if TYPE_CHECKING:
     from acp_ledger.protocol.connection import Connection
+    from acp_ledger.protocol.records import Direction
 
 
 SHOWN_SESSIONS: Final = 32
 SHOWN_TITLE: Final = 120
 """Sessions of a connection, and characters of a question's title, that a summary holds: it must stay small."""
+
+
+class OpenRequest(NamedTuple):
+    """A request that was not answered yet. `id_token` is the raw JSON token, to be written into an answer as it is."""
+
+    id_token: str
+    method: str
+    frame_seq: int
 
 
 class OpenQuestion(NamedTuple):
@@ -40,6 +49,12 @@ class Standing(NamedTuple):
     def is_idle(self) -> bool:
         """Whether nothing runs in it and nothing waits for an answer."""
         return not self.turns and not self.questions
+
+
+def open_requests(connection: Connection, direction: Direction) -> tuple[OpenRequest, ...]:
+    """The requests sent in that direction that wait for their answer, in the order of asking."""
+    waiting = connection.asked[direction].waiting()
+    return tuple(OpenRequest(one.id_token, one.method, one.frame_seq) for one in waiting)
 
 
 def standings(connection: Connection) -> list[Standing]:
