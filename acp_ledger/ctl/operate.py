@@ -123,6 +123,9 @@ def _open(transport: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     if ending := transport.get("ending"):
         yield *whole, "-", f"ending ({ending})"
         return
+    if transport.get("mode") == "terminal":
+        yield *whole, "-", "a login at a terminal; what passes there is not recorded"
+        return
     for session in transport.get("running") or ():
         yield *whole, str(session.get("acp_session_id")), _doing(session)
     if not transport.get("running"):

@@ -68,6 +68,7 @@ class Terminal:
         """What `ledgerctl status` shows of it."""
         return {
             "transport_id": self._transport_id,
+            "mode": "terminal",
             "pid": self._pid,
             "revision": self._observer.revision,
             "numbers": self._observer.next_seq - 1,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from acp_ledger import handshake
+from acp_ledger.ctl import operate
 from acp_ledger.ctl.demo import _running_daemon
 from acp_ledger.errors import ExitCode
 
@@ -101,3 +102,9 @@ def test_real_daemon_answers(cli: Cli, tmp_path: Path, monkeypatch: pytest.Monke
     assert told["daemon"]["pid"] == daemon.pid
     assert told["daemon"]["ledger"] == told["ledger"]["url"] == url
     assert set(told["daemon"]["committer"]) >= {*COMMITTER, *HEALTHY}
+
+
+def test_login_is_shown_as_one() -> None:
+    """Nobody takes a command at a terminal for an agent that is idle."""
+    shown = operate._open({"transport_id": 7, "mode": "terminal", "agent": "claude", "pid": 42})
+    assert list(shown) == [("7", "claude", "42", "-", "a login at a terminal; what passes there is not recorded")]

@@ -51,7 +51,8 @@ async def test_launch_is_recorded_and_its_end_is_seen(house: House, runners: Run
         await until(lambda: house.events() == ["opened"])
         ((number, mode, argv, label),) = map(tuple, house.rows("SELECT id, mode, argv, label FROM transports"))
         assert (mode, "--login" in argv, "login" in label) == ("terminal", True, True)
-        assert house.daemon.status()["transports"][0]["pid"] == seat.process.pid
+        (shown,) = house.daemon.status()["transports"]
+        assert (shown["mode"], shown["pid"]) == ("terminal", seat.process.pid)
         seat.type(b"secret\n")
         _, screen = await trio.to_thread.run_sync(seat.leave)
     assert b"secret of %d" % number in screen
