@@ -28,7 +28,7 @@ class State(StrEnum):
 
 
 class Entry(NamedTuple):
-    """An agent in an editor's settings; `reason` says why it is not recorded, where it is not."""
+    """An agent in an editor's settings; `reason` says of one that is not recorded why: what follows its name."""
 
     name: str
     state: State
@@ -71,25 +71,26 @@ def entries_of(document: Document, editor: Editor) -> list[Entry]:
 
 def _entry(container: Node, name: str, node: Node, editor: Editor) -> Entry:
     if jsonc.is_repeated(container, name):
-        return Entry(name, State.UNREADABLE, node, "it is given twice")
+        return Entry(name, State.UNREADABLE, node, "is given twice")
     if not isinstance(node.value, dict):
-        return Entry(name, State.UNREADABLE, node, "it is no object in braces")
+        return Entry(name, State.UNREADABLE, node, "is no object in braces")
     repeated = [key for key in ("type", "command", "args") if jsonc.is_repeated(node, key)]
     if repeated:
-        return Entry(name, State.UNREADABLE, node, f'its "{repeated[0]}" is given twice')
-    if editor.kind and ("command" not in node.value or node.value.get("type", editor.kind) != editor.kind):
-        return Entry(name, State.REGISTRY, node, f"{editor.title} starts it itself")
+        return Entry(name, State.UNREADABLE, node, f'gives its "{repeated[0]}" twice')
+    kind = node.value.get("type", editor.kind if "command" in node.value else None)
+    if editor.kind and kind != editor.kind:
+        return Entry(name, State.REGISTRY, node, f"is started by {editor.title} itself")
     words = words_of(node)
     if words is None:
-        return Entry(name, State.UNREADABLE, node, "its command is no text, or its args are no list of texts")
+        return Entry(name, State.UNREADABLE, node, "has a command that is no text, or args that are no list of texts")
     return Entry(name, *_state(words, node))
 
 
 def _state(words: list[str], node: Node) -> tuple[State, Node, str]:
     if not through_runner(words):
-        return State.DIRECT, node, f"it starts {words[0]}"
+        return State.DIRECT, node, f"starts {words[0]} and not acp-ledger-run"
     if words[0].startswith("/") and is_runner(words[0]) and not is_program(words[0]):
-        return State.RUNNER_GONE, node, f"it starts {words[0]}, which is gone"
+        return State.RUNNER_GONE, node, f"starts {words[0]}, which is gone"
     return State.RECORDED, node, ""
 
 

@@ -120,7 +120,7 @@ def _plan_entry(plan: Plan, entry: Entry, editor: Editor, request: Request) -> P
     if entry.state is State.REGISTRY:
         return _plan_beside(plan, entry, editor, request)
     if entry.state is State.UNREADABLE:
-        return plan._replace(left=(*plan.left, f'agent "{entry.name}" is left as it is: {entry.reason}'))
+        return plan._replace(left=(*plan.left, f'agent "{entry.name}" is left as it is: it {entry.reason}'))
     document = jsonc.parse(plan.content)
     node = _node(document, editor, entry.name)
     command = jsonc.member(node, "command").node

@@ -166,7 +166,7 @@ def test_agents_that_cannot_be_set_up_are_named(desk: Desk) -> None:
     assert done.exit_code == ExitCode.INCOMPLETE
     assert '"new-acp" is started by Zed itself and is NOT recorded' in done.stderr
     assert "ledgerctl editor setup zed --agent new-acp -- COMMAND" in done.stderr
-    assert 'agent "Odd" is left as it is: its command is no text' in done.stderr
+    assert 'agent "Odd" is left as it is: it has a command that is no text' in done.stderr
     assert 'agent "Twice" is left as it is: it is given twice' in done.stderr
     again = desk.setup("zed")
     assert (again.exit_code, again.stdout) == (ExitCode.INCOMPLETE, "")

@@ -25,7 +25,8 @@ def test_every_way_past_the_ledger_is_found(desk: Desk) -> None:
             b'{"agent_servers": {"claude-acp": {"type": "registry"}, "codex-acp": {"type": "registry"},'
             b' "Claude (ledger)": {"type": "custom", "command": "RUNNER", "args": ["--agent", "claude"]},'
             b' "Env": {"type": "custom", "command": "env", "args": ["A=1", "acp-ledger-run", "--", "x"]},'
-            b' "Feint": {"type": "custom", "command": "x", "args": ["--", "acp-ledger-run"]}, "old": {}}}'
+            b' "Feint": {"type": "custom", "command": "x", "args": ["--", "acp-ledger-run"]}, "old": {},'
+            b' "Bare": {"type": "custom"}}}'
         ),
     )
     desk.settings(
@@ -37,6 +38,7 @@ def test_every_way_past_the_ledger_is_found(desk: Desk) -> None:
         ("zed", "codex-acp", "registry", "ledgerctl editor setup zed"),
         ("zed", "Feint", "direct", "ledgerctl editor setup zed"),
         ("zed", "old", "registry", "ledgerctl editor setup zed"),
+        ("zed", "Bare", "unreadable", "ledgerctl editor setup zed"),
         ("jetbrains", "Old", "runner gone", "ledgerctl editor setup jetbrains"),
         ("vscode", "Odd", "unreadable", "ledgerctl editor setup vscode"),
     ]
@@ -47,7 +49,8 @@ def test_setup_ends_the_bypasses_it_can_end(desk: Desk) -> None:
     desk.settings(
         "zed", b'{"agent_servers": {"claude-acp": {"type": "registry"}, "G": {"type": "custom", "command": "g"}}}'
     )
-    assert [bypass.agent for bypass in bypasses(desk.home, {})] == ["claude-acp", "G"]
+    said = [(bypass.agent, bypass.reason) for bypass in bypasses(desk.home, {})]
+    assert said == [("claude-acp", "is started by Zed itself"), ("G", "starts g and not acp-ledger-run")]
     desk.setup("zed")
     assert [bypass.agent for bypass in bypasses(desk.home, {})] == ["claude-acp"]
 
