@@ -34,8 +34,8 @@ class Bypass(NamedTuple):
     """An agent in an editor's settings that the ledger does not see.
 
     `agent` is the entry's name (empty when the whole file cannot be read), `state` one of `direct`, `registry`,
-    `runner gone`, `unreadable`; `reason` says why, as what follows the name in a sentence, and `fix` is the command that
-    mends it. An editor's `title` is for people, its name for commands.
+    `runner gone`, `unreadable`; `reason` says why, as what follows the name in a sentence, and `fix` is the command
+    that mends it. An editor's `title` is for people, its name for commands.
     """
 
     editor: str

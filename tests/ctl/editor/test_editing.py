@@ -16,6 +16,8 @@ import pytest
 from acp_ledger.errors import ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.ctl.editor.conftest import Desk
 
 GOOSE: Final = (
@@ -275,14 +277,15 @@ def test_undo_with_an_edit_between_two_setups(desk: Desk) -> None:
     assert found in [backup.read_bytes() for backup in backups(file)]
 
 
-def test_undo_without_its_backup(desk: Desk) -> None:
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda backup: backup.write_bytes(b"other")])
+def test_undo_without_its_backup(desk: Desk, spoil: Callable[[Path], object]) -> None:
     """A backup that is gone, or is not what it was, is not needed and not believed."""
-    for spoil in (Path.unlink, lambda backup: backup.write_bytes(b"other")):
-        file = desk.settings("zed", GOOSE)
-        desk.setup("zed")
-        spoil(backups(file)[-1])
-        assert desk.undo("zed").exit_code == ExitCode.OK
-        assert file.read_bytes() == GOOSE
+    file = desk.settings("zed", GOOSE)
+    desk.setup("zed")
+    (backup,) = backups(file)
+    spoil(backup)
+    assert desk.undo("zed").exit_code == ExitCode.OK
+    assert file.read_bytes() == GOOSE
 
 
 def test_undo_leaves_what_is_no_longer_ours(desk: Desk) -> None:
