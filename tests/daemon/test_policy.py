@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -25,6 +26,7 @@ from tests.daemon.house import (
     settings,
     until,
 )
+from tests.daemon.plays import DONE, Play, Told, play, transport
 from tests.support.ledgers import shared_url
 
 if TYPE_CHECKING:
@@ -48,7 +50,6 @@ POLICIES: dict[str, Any] = {
 AGENTS: tuple[bytes | None, ...] = (None, b"x", b"once")
 BY_KIND = "allow_tool_kinds=read"
 ALONE = "mode=unattended"
-DONE = '{"jsonrpc":"2.0","method":"_done"}'
 
 
 def ask(id_: str = "1", kind: str = "read", options: Any = ("allow_once", "reject_once"), session: str = "s") -> str:
@@ -207,67 +208,16 @@ PROMISES = {
         editor=b'{"id":1,"result":{"outcome":{}}}',
     ),
 }
-DECISIONS = """
-SELECT t.label, d.outcome, d.option_id, d.effect, d.decided_by, d.rule
-  FROM decisions d JOIN transports t ON t.id = d.transport_id ORDER BY d.transport_id, d.frame_seq, d.ordinal
-"""
-LINES = """
-SELECT t.label, f.body FROM frames f JOIN transports t ON t.id = f.transport_id
- WHERE f.direction = 'agent_to_client' ORDER BY f.transport_id, f.frame_seq
-"""
-
-
-class Told(NamedTuple):
-    """What came of a row: what the editor got, what the agent heard, what is stored of it, and the decisions."""
-
-    shown: list[str]
-    heard: list[bytes]
-    stored: list[str]
-    decisions: list[tuple[str | None, ...]]
 
 
 @pytest.fixture(scope="module")
 def told(shared_url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
-    """Every row, played in connections of one daemon, once on each engine; its whole record proves itself."""
+    """Every row, played in connections of one daemon, once on each engine."""
     folder = tmp_path_factory.mktemp("policy")
+    plays = {name: Play(row.before, row.says, row.editor, row.policy) for name, row in PROMISES.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder))
-        return trio.run(_play, shared_url, folder)
-
-
-async def _play(url: str, folder: Path) -> dict[str, Told]:
-    shown: dict[str, list[str]] = {}
-    turns = trio.CapacityLimiter(4)
-    async with open_house(url, folder, **POLICIES) as house, trio.open_nursery() as nursery:
-        for name, row in PROMISES.items():
-            nursery.start_soon(_play_one, house, turns, folder, name, row, shown)
-    assert_verified(url)
-    found = {name: Told(shown[name], _path(folder, name).read_bytes().splitlines(), [], []) for name in PROMISES}
-    for line in rows(url, LINES):
-        found[json.loads(line.label)["row"]].stored.append(bytes(line.body).decode())
-    for decision in rows(url, DECISIONS):
-        told = (decision.outcome, decision.option_id, decision.effect, decision.decided_by, decision.rule)
-        found[json.loads(decision.label)["row"]].decisions.append(told)
-    return found
-
-
-async def _play_one(
-    house: House, turns: trio.CapacityLimiter, folder: Path, name: str, row: Row, shown: dict[str, list[str]]
-) -> None:
-    """The agent says its lines, tells that it has, and collects what it hears; the editor answers, and ends."""
-    first = [["wait", "cancel" if row.before.endswith(CANCEL) else "prompt"]] if row.before else []
-    steps = [*first, ["send", *row.says, DONE], ["collect", str(_path(folder, name))]]
-    said = greeting(*steps, agent=row.policy.encode(), labels=[(b"row", name.encode())])
-    async with turns, house.editor(said + row.before) as editor:
-        await editor.hear(DONE.encode())
-        if row.editor:
-            await editor.say(row.editor + b"\n")
-        await editor.end()
-        shown[name] = (await editor.rest()).output.decode().splitlines()
-
-
-def _path(folder: Path, name: str) -> Path:
-    return folder / f"heard-{list(PROMISES).index(name)}"
+        return trio.run(partial(play, shared_url, folder, plays, **POLICIES))
 
 
 @pytest.mark.parametrize("name", PROMISES)
@@ -342,13 +292,9 @@ async def test_nothing_is_granted_once_the_editor_left(tmp_path: Path) -> None:
             heard = await editor.rest()
         assert heard.output.decode() == ask() + "\n"
         await house.quiet()
-        assert [tuple(row[1:]) for row in house.rows(DECISIONS)] == [OPEN]
-
-
-def transport(url: str, name: str) -> int:
-    """The connection in which a row was played."""
-    labels = {json.loads(row.label)["row"]: row.id for row in rows(url, "SELECT id, label FROM transports")}
-    return int(labels[name])
+        assert [tuple(row) for row in house.rows("SELECT outcome, decided_by FROM decisions")] == [
+            ("unanswered", "nobody")
+        ]
 
 
 def test_auditor_sees_who_decided_and_by_which_rule(told: dict[str, Told], shared_url: str) -> None:
