@@ -28,8 +28,10 @@ MARKS: Final = ("not run", "loose", "status", "background", "psql")
 PAGE_MARKS: Final = ("empty", "postgres")
 
 _FENCE: Final = re.compile(r"^ {0,3}```(\w*)\s*$")
+_COMMENT: Final = re.compile(r"^<!--.*-->$")
 _MARK: Final = re.compile(r"^<!-- test: (.+?) -->$")
-_PAGE_MARK: Final = re.compile(r"(?m)^<!-- test page: (.+?) -->$")
+_PAGE_COMMENT: Final = re.compile(r"^<!--.*-->$")
+_MARK: Final = re.compile(r"(?m)^<!-- test page: (.+?) -->$")
 _FIGURE: Final = re.compile(r"[0-9a-f]*[0-9][0-9a-f]*")
 _RUN: Final = re.compile(r"\s+|[-─━]{2,}")
 
@@ -133,13 +135,14 @@ def _blocks(name: str, lines: list[str]) -> list[Block]:
 
 
 def _marks(name: str, lines: list[str], number: int) -> dict[str, str]:
-    """Read the marks that stand in the lines above a fence, the last of them at `number`."""
+    """Read the marks that stand in the lines above a fence, the last of them at `number`, among other comments."""
     found: dict[str, str] = {}
-    while number >= 0 and (mark := _MARK.match(lines[number].strip())):
-        word, rest = _divided(mark[1])
-        if word is None or (word == "not run" and len(rest) < SHORTEST_REASON):
-            raise PageError(f"{name}, line {number + 1}: not a mark, or one without its reason: {mark[1]}")
-        found[word] = rest
+    while number >= 0 and _COMMENT.match(lines[number].strip()):
+        if mark := _MARK.match(lines[number].strip()):
+            word, rest = _divided(mark[1])
+            if word is None or (word == "not run" and len(rest) < SHORTEST_REASON):
+                raise PageError(f"{name}, line {number + 1}: not a mark, or one without its reason: {mark[1]}")
+            found[word] = rest
         number -= 1
     return found
 
