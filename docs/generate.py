@@ -1,4 +1,4 @@
-"""Makes the pages that repeat what the code says: config.example.toml, docs/config.md, docs/cli.md, docs/schema.md.
+"""Makes the pages that repeat what the code says: config.example.toml, docs/{config,cli,schema,sql-cookbook}.md.
 
     python -m docs.generate            writes them
     python -m docs.generate --check    says which are not current, and exits with 1
@@ -23,7 +23,7 @@ from acp_ledger import run, settings, sources
 from acp_ledger.ctl.main import root
 from acp_ledger.daemon.main import main as daemon
 from acp_ledger.errors import MEANINGS
-from docs import schema
+from docs import cookbook, schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -217,6 +217,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/config.md": config_page,
     "docs/cli.md": cli_page,
     "docs/schema.md": lambda: schema.page(MADE),
+    "docs/sql-cookbook.md": lambda: cookbook.page(MADE),
 }
 
 

@@ -58,6 +58,13 @@ def test_wheel_holds_the_units(wheel: Path) -> None:
     assert wanted <= names
 
 
+def test_wheel_holds_the_cookbook(wheel: Path) -> None:
+    """Every question of the checkout is in the wheel, for `ledgerctl sql --named` reads it from there."""
+    questions = {f"acp_ledger/cookbook/{path.name}" for path in (ROOT / "acp_ledger/cookbook").glob("*.sql")}
+    assert questions
+    assert questions <= set(zipfile.ZipFile(wheel).namelist())
+
+
 def test_wheel_holds_nothing_else(wheel: Path) -> None:
     """Tests, pages and caches stay in the checkout."""
     tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}

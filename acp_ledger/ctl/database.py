@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from acp_ledger.ctl.options import Command, Entry, LazyGroup, current_options
+from acp_ledger.ctl.options import Command, Entry, LazyGroup, Options, current_options
 from acp_ledger.ctl.reading import ledger_url, open_ledger
 from acp_ledger.ctl.render import Listing, emit, note
 from acp_ledger.ctl.text import escape
@@ -24,35 +24,90 @@ STATEMENT_BYTES: Final = 1 << 20
 """A longer statement is no question of a person."""
 
 
+def _names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the name of a question."""
+    from acp_ledger.ctl.cookbook import questions
+
+    return [name for name in questions() if name.startswith(incomplete)]
+
+
 @click.command(
     cls=Command,
     examples=(
+        "ledgerctl sql --list",
+        "ledgerctl sql --named turns-not-completed --param since=yesterday",
         "ledgerctl sql 'SELECT outcome, count(*) FROM audit_turns GROUP BY outcome'",
         "ledgerctl sql - -o csv < question.sql",
     ),
 )
-@click.argument("statement")
+@click.argument("statement", required=False)
+@click.option("--named", metavar="NAME", shell_complete=_names, help="Ask this question of the cookbook.")
+@click.option("--list", "lists", is_flag=True, help="List the questions of the cookbook.")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A value for :NAME in the statement.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop it after this long (30).")
 @click.option("--rows", type=click.IntRange(min=1), help="Most rows to show (10,000).")
 @click.option("--bytes", "total_bytes", type=click.IntRange(min=1), help="Most bytes of values to show (64 MiB).")
-def sql(statement: str, seconds: float | None, rows: int | None, total_bytes: int | None) -> int:
+def sql(
+    statement: str | None,
+    named: str | None,
+    params: tuple[str, ...],
+    seconds: float | None,
+    rows: int | None,
+    total_bytes: int | None,
+    *,
+    lists: bool,
+) -> int:
     """Run one read-only SQL statement on the ledger; `-` reads it from stdin.
 
     The audit views are the contract: audit_transports, audit_sessions, audit_turns, audit_tool_calls,
     audit_decisions, audit_coverage, audit_timeline, audit_anomalies. Exits with 3 when the answer was cut.
+
+    With --named it runs a question of the cookbook, and --list tells which there are. Files NAME.sql in `queries`
+    beside your settings are questions of your own.
     """
+    options = current_options()
+    if sum((statement is not None, named is not None, lists)) != 1:
+        raise UsageError("give one statement, or --named, or --list", hint="ledgerctl sql --list")
+    if lists:
+        return _list(options)
     from acp_ledger.store.readonly import Limits, run_statement
 
-    options = current_options()
     usual = Limits()
     limits = Limits(
         seconds=seconds or usual.seconds, rows=rows or usual.rows, total_bytes=total_bytes or usual.total_bytes
     )
-    answer = run_statement(ledger_url(options), _statement(statement), limits)
+    url = ledger_url(options)
+    text, values = _asked(url, statement, named, params)
+    answer = run_statement(url, text, limits, values)
     emit(Listing("sql", _distinct(answer.columns), answer.rows), options)
     for cut in answer.cut:
         sys.stderr.write(f"incomplete: {escape(cut)}\n")
     return ExitCode.INCOMPLETE if answer.cut else ExitCode.OK
+
+
+def _list(options: Options) -> int:
+    from acp_ledger.ctl.cookbook import questions
+
+    rows = [
+        (each.name, each.question, ", ".join(f"{one.name}={one.default or '…'}" for one in each.parameters))
+        for each in questions().values()
+    ]
+    emit(Listing("questions", ("name", "question", "parameters"), rows), options)
+    return ExitCode.OK
+
+
+def _asked(
+    url: str, statement: str | None, named: str | None, params: tuple[str, ...]
+) -> tuple[str, dict[str, str | int]]:
+    """Give the text of what is asked, and the values to be bound in it; those of a plain statement are texts."""
+    from acp_ledger.ctl import cookbook
+
+    given = cookbook.pairs(params)
+    if named is None:
+        return _statement(statement or ""), dict(given)
+    question = cookbook.named(named)
+    engine = "sqlite" if url.startswith("sqlite") else "postgresql"
+    return question.statement(engine), cookbook.bound(question, given)
 
 
 def _statement(given: str) -> str:
@@ -82,7 +137,9 @@ db = LazyGroup(
     help="Make a ledger, look at its schema, or bring it up to date.",
     entries={
         "Commands": {
-            "create": Entry("acp_ledger.ctl.team:create", "Make a ledger where there is none; on Postgres as the owner"),
+            "create": Entry(
+                "acp_ledger.ctl.team:create", "Make a ledger where there is none; on Postgres as the owner"
+            ),
             "roles": Entry("acp_ledger.ctl.team:roles", "Print the SQL that gives a team's Postgres its four roles"),
             "current": Entry(f"{_HERE}:current", "Show the schema revision of this ledger and of this program"),
             "check": Entry(f"{_HERE}:check", "Exit with 13 unless the schema is the one this program writes"),

@@ -20,7 +20,7 @@ from acp_ledger.store import engine
 from acp_ledger.store.views import view_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     import psycopg
     from sqlalchemy import Connection
@@ -67,6 +67,9 @@ _UNKNOWN_NAMES: Final = frozenset({"42P01", "42703"})
 """Postgres's states for a table and for a column that there is not."""
 
 _COMMENT: Final = re.compile(r"\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/|\(|;", re.DOTALL)
+_PLACES: Final = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|::|:(?P<name>[a-z_]\w*)|%""", re.DOTALL | re.IGNORECASE
+)
 _STEPS_BETWEEN_LOOKS: Final = 1000
 _ACTIONS: Final = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 
@@ -105,8 +108,12 @@ class StatementTooLarge(LedgerError):
     exit_code = ExitCode.FAILED
 
 
-def run_statement(url: str, statement: str, limits: Limits | None = None) -> Answer:
+def run_statement(
+    url: str, statement: str, limits: Limits | None = None, values: Mapping[str, str | int] | None = None
+) -> Answer:
     """Run `statement` on the ledger at `url` and return its rows, bounded by `limits`.
+
+    `values` are bound where the statement names them, as `:name`.
 
     Raises `StatementRefused` when it does more than read, `StatementTooLarge` when it passes a bound that cannot be
     answered by cutting, and what opening a ledger raises.
@@ -117,7 +124,7 @@ def run_statement(url: str, statement: str, limits: Limits | None = None) -> Ans
     try:
         with reader.connect() as connection:
             run = _run_sqlite if connection.dialect.name == "sqlite" else _run_postgres
-            return run(connection, statement, bounds)
+            return run(connection, statement, bounds, values or {})
     finally:
         reader.dispose()
 
@@ -175,7 +182,7 @@ def _size(value: Value) -> int:
 # --- SQLite
 
 
-def _run_sqlite(connection: Connection, statement: str, limits: Limits) -> Answer:
+def _run_sqlite(connection: Connection, statement: str, limits: Limits, values: Mapping[str, str | int]) -> Answer:
     raw = connection.connection.driver_connection
     if not isinstance(raw, sqlite3.Connection):
         raise TypeError(f"not a connection of the standard sqlite3: {type(raw)}")
@@ -183,7 +190,7 @@ def _run_sqlite(connection: Connection, statement: str, limits: Limits) -> Answe
     collected = _Collected(limits, [], [])
     try:
         with closing(raw.cursor()) as cursor:
-            cursor.execute(statement)
+            cursor.execute(statement, values)
             collected.take(cursor)
             return collected.answer(column[0] for column in cursor.description or ())
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
@@ -246,7 +253,7 @@ def _out_of_time(limits: Limits) -> LedgerError:
 # --- Postgres
 
 
-def _run_postgres(connection: Connection, statement: str, limits: Limits) -> Answer:
+def _run_postgres(connection: Connection, statement: str, limits: Limits, values: Mapping[str, str | int]) -> Answer:
     named = REFUSED_ON_POSTGRES.search(statement)
     if named is not None:
         raise StatementRefused(f"refused: {named.group()} reaches past reading the ledger", hint=HINT_READING)
@@ -260,15 +267,26 @@ def _run_postgres(connection: Connection, statement: str, limits: Limits) -> Ans
     try:
         _begin_read_only(raw, limits)
         with raw.cursor() as cursor:
-            collected.take(cursor.stream(statement.encode()))
+            query, given = _placed(statement, values).encode(), values or None
+            collected.take(cursor.stream(query, given))
             if cursor.description is None:
                 # A stream without rows tells no columns; prepared, and so still one statement, it does.
-                cursor.execute(statement.encode(), prepare=True)
+                cursor.execute(query, given, prepare=True)
             return collected.answer(column.name for column in cursor.description or ())
     except psycopg.Error as error:
         raise _postgres_fault(error, limits) from error
     finally:
         connection.invalidate()
+
+
+def _placed(statement: str, values: Mapping[str, str | int]) -> str:
+    """Write `:name` as psycopg has it, outside of texts, names and comments; without values nothing is changed."""
+
+    def placed(found: re.Match[str]) -> str:
+        name = found["name"]
+        return f"%({name})s" if name in values else found[0].replace("%", "%%")
+
+    return _PLACES.sub(placed, statement) if values else statement
 
 
 def _begin_read_only(raw: psycopg.Connection[tuple[Value, ...]], limits: Limits) -> None:

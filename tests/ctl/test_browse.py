@@ -28,6 +28,7 @@ ROWS = {
     "sessions": answers.Session,
     "events": answers.LedgerEvent,
     "decisions": answers.Decision,
+    "agents": answers.AgentRun,
     "coverage": answers.Coverage,
 }
 OURS = re.compile(r"\x1b\[(?:0|1|31|32|33)m")
@@ -197,6 +198,7 @@ SCREENS = [
     ("sessions",),
     ("events", "-n", "500"),
     ("decisions",),
+    ("agents",),
     ("coverage",),
     ("show", "--last"),
     ("show", "call-two"),
@@ -209,6 +211,9 @@ SCREENS = [
     ("decisions", "-o", "json"),
     ("events", "-o", "jsonl"),
     ("show", "--last", "-o", "json"),
+    ("events", "-f", "-n", "500", "-U", "2026-11-30T00:54:00Z"),
+    ("sql", "--named", "tool-calls-unasked"),
+    ("sql", "--named", "between", "--param", "transport=1796000000000001", "-o", "csv"),
     ("verify", "--full", "-q"),
 ]
 
