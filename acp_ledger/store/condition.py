@@ -21,6 +21,18 @@ _POSTGRES_KEEPS: Final = {"fsync": "on", "full_page_writes": "on", "server_encod
 _PARTITION: Final = re.compile(r"frames_y(\d{4})m(\d{2})")
 _DECEMBER: Final = 12
 
+VACUUM_LATE: Final = 5
+"""How many times autovacuum's own measure a table may grow before that is told; once is every day's business."""
+
+_TELLS_INSERTS: Final = (13,)
+_LATE: Final = text(
+    "SELECT relname, n_ins_since_vacuum FROM pg_stat_user_tables WHERE schemaname = current_schema() "
+    "AND n_ins_since_vacuum > :times * (current_setting('autovacuum_vacuum_insert_threshold')::float8 "
+    "+ current_setting('autovacuum_vacuum_insert_scale_factor')::float8 "
+    "* greatest(n_live_tup - n_ins_since_vacuum, 0)) "
+    "ORDER BY n_ins_since_vacuum DESC"
+)
+
 
 class Partitions(NamedTuple):
     """The partitions of `frames` on Postgres: when the last month ends, and whether the default one holds rows."""
@@ -34,6 +46,20 @@ class Size(NamedTuple):
 
     table: str
     size: int
+
+
+class Unvacuumed(NamedTuple):
+    """A table, and the rows that were added since it was last vacuumed."""
+
+    table: str
+    rows: int
+
+
+class Vacuum(NamedTuple):
+    """Whether autovacuum is on, and the tables it is late with, the latest first."""
+
+    on: bool
+    late: list[Unvacuumed]
 
 
 def unsafe_settings(connection: Connection) -> Iterator[tuple[str, str, str]]:
@@ -100,3 +126,18 @@ def sizes(connection: Connection) -> list[Size]:
         )
     )
     return [Size(row.name, row.size) for row in rows]
+
+
+def vacuum(connection: Connection) -> Vacuum | None:
+    """Whether Postgres looks after its tables by itself, and which it is late with; None where it does not tell.
+
+    Late is a table with `VACUUM_LATE` times the new rows after which autovacuum is due. Whoever may connect may ask.
+    """
+    version = connection.dialect.server_version_info or (0,)
+    if connection.dialect.name == "sqlite" or version < _TELLS_INSERTS:
+        return None
+    on = connection.execute(
+        text("SELECT current_setting('autovacuum') = 'on' AND current_setting('track_counts') = 'on'")
+    )
+    late = connection.execute(_LATE, {"times": VACUUM_LATE})
+    return Vacuum(bool(on.scalar_one()), [Unvacuumed(row.relname, row.n_ins_since_vacuum) for row in late])

@@ -6,7 +6,6 @@ them, changes tables, and makes them again from this one list; the same holds fo
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import text
@@ -15,12 +14,7 @@ from acp_ledger.store import views
 from acp_ledger.store.tables import blankable, metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from sqlalchemy import Connection, Table
-
-PARTITION_MONTHS: Final = 36
-"""Months of `frames` that have a partition of their own from the day a schema is made or upgraded."""
 
 _REFUSED: Final = "acp_ledger: rows of %s are only added; an erasure may blank what is erasable"
 
@@ -99,27 +93,6 @@ def make_guards(connection: Connection) -> None:
             connection.exec_driver_sql(statement)
     for statement in views.create_statements(dialect):
         connection.exec_driver_sql(statement.replace("%", "%%") if dialect == "postgresql" else statement)
-
-
-def months(first: datetime, count: int) -> Iterator[tuple[str, int, int]]:
-    """Names and bounds of monthly partitions, in UTC microseconds, the upper one excluded."""
-    year, month = first.year, first.month
-    for _ in range(count):
-        following = (year + month // 12, month % 12 + 1)
-        bounds = [int(datetime(*start, 1, tzinfo=UTC).timestamp()) * 1_000_000 for start in ((year, month), following)]
-        yield f"frames_y{year:04}m{month:02}", bounds[0], bounds[1]
-        year, month = following
-
-
-def make_partitions(connection: Connection, now: datetime) -> None:
-    """On Postgres, make the partitions of `frames` that are missing, from this month on, and the default one."""
-    if connection.dialect.name != "postgresql":
-        return
-    connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS frames_default PARTITION OF frames DEFAULT")
-    for name, lower, upper in months(now, PARTITION_MONTHS):
-        connection.exec_driver_sql(
-            f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF frames FOR VALUES FROM ({lower}) TO ({upper})",
-        )
 
 
 def names(dialect: str) -> list[str]:

@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from acp_ledger.errors import DatabaseRefused, NoLedger, SchemaDiffers
 from acp_ledger.protocol.records import NO_CONNECTION
-from acp_ledger.store import engine, guards, holder, rights, tables
+from acp_ledger.store import engine, guards, holder, partitions, rights, tables
 from acp_ledger.store.faults import MEND_NO_LEDGER, MEND_ROLE, NOT_ALLOWED, driver_error
 from acp_ledger.store.files import InstanceLock
 from acp_ledger.store.files import prepare as prepare_file
@@ -292,7 +292,7 @@ def after_migrations(connection: Connection, applied: Sequence[tuple[str, str]])
     `applied` has each revision with its `COMPAT`, in order.
     """
     guards.make_guards(connection)
-    guards.make_partitions(connection, datetime.now(UTC))
+    partitions.make(connection, datetime.now(UTC))
     rights.give(connection)
     known = connection.execute(select(tables.ledger.c.ledger_id, tables.ledger.c.ordinal)).all()
     ledger_id = bytes(known[0][0]) if known else secrets.token_bytes(16)

@@ -21,11 +21,11 @@ from acp_ledger.ctl.doctor import house
 from acp_ledger.ctl.doctor.finding import Case, Finding
 from acp_ledger.ctl.doctor.house import socket
 from acp_ledger.ctl.doctor.installation import programs
-from acp_ledger.ctl.doctor.ledger import partition_finding
+from acp_ledger.ctl.doctor.ledger import partition_finding, vacuum_findings
 from acp_ledger.ctl.options import Options
 from acp_ledger.errors import ExitCode
 from acp_ledger.store import engine, queries
-from acp_ledger.store.condition import Partitions
+from acp_ledger.store.condition import Partitions, Unvacuumed, Vacuum
 from tests.support.team import Team, made_by_owner
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tests.ctl.conftest import Cli
     from tests.support.postgres import Cluster
 
-LEDGER_CHECKS = {"ledger", "schema", "durability", "size", "partitions", "survivors"}
+LEDGER_CHECKS = {"ledger", "schema", "durability", "size", "partitions", "vacuum", "survivors"}
 NOTHING = Case(Options(), None, None, None, None, None)
 
 
@@ -89,7 +89,7 @@ def test_running_daemon_is_in_order(cli: Cli, tmp_path: Path, monkeypatch: pytes
     assert f"pid {daemon.pid}" in good["daemon"][0]["sentence"]
     assert levels(good["socket"]) == {"ok"}
     if ledger_url.startswith("postgres"):
-        assert levels(good["partitions"]) == {"ok"}
+        assert levels(good["partitions"]) == levels(good["vacuum"]) == {"ok"}
     assert [finding["level"] for finding in other["daemon"]] == ["ok", "warn"], "it writes to another ledger"
 
 
@@ -189,6 +189,21 @@ def test_partitions_that_end_soon_are_told(end: str | None, used: bool, level: s
     """Sixty days before; and when lines fell outside of them."""
     parts = Partitions(None if end is None else datetime.fromisoformat(end).replace(tzinfo=UTC), used)
     assert partition_finding(parts, datetime(2026, 11, 15, tzinfo=UTC)).level == level
+
+
+@pytest.mark.parametrize(
+    ("vacuum", "words"),
+    [
+        (Vacuum(on=True, late=[]), "keeps up"),
+        (Vacuum(on=False, late=[]), "autovacuum is off"),
+        (Vacuum(on=True, late=[Unvacuumed("gaps", 60_000)]), "gaps has 60,000 rows"),
+    ],
+)
+def test_server_that_does_not_vacuum_is_told(vacuum: Vacuum, words: str) -> None:
+    """Nobody else tells an operator before queries get slow."""
+    [finding] = vacuum_findings(vacuum)
+    assert words in finding.sentence
+    assert (finding.level == "ok") == (finding.mend is None) == (words == "keeps up")
 
 
 def test_agent_that_outlived_its_daemon_is_told(cli: Cli, seeded_file: Path) -> None:

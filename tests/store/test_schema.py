@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import insert, text
+from sqlalchemy.exc import DBAPIError
 
 from acp_ledger.errors import LedgerLocked, NoLedger, SchemaDiffers
-from acp_ledger.store import engine, guards, schema, tables
+from acp_ledger.store import engine, partitions, schema, tables
 from acp_ledger.store.ledger import Ledger
+from acp_ledger.store.verify import verify
 from tests.support import seed
+from tests.support.conversation import whole
+from tests.support.ledgers import reading, transport, writer
 from tests.support.postgres import ON_POSTGRES, ON_SQLITE
 
 if TYPE_CHECKING:
@@ -122,17 +126,44 @@ def test_frames_fall_into_months(ledger_url: str) -> None:
     with closing(engine.open_writer(ledger_url)) as writer:
         count = "SELECT COUNT(*) FROM pg_inherits WHERE inhparent = 'frames'::regclass"
         before = writer.connection.execute(text(count)).scalar_one()
-        assert before == guards.PARTITION_MONTHS + 1
-        guards.make_partitions(writer.connection, datetime.now(UTC))
+        assert before == partitions.MONTHS + 1
+        partitions.make(writer.connection, datetime.now(UTC))
         assert writer.connection.execute(text(count)).scalar_one() == before
         later = datetime(datetime.now(UTC).year + 3, 12, 1, tzinfo=UTC)
-        guards.make_partitions(writer.connection, later)
+        partitions.make(writer.connection, later)
         assert writer.connection.execute(text(count)).scalar_one() > before
+
+
+@ON_POSTGRES
+def test_lines_that_found_no_month_are_moved_into_theirs(ledger_url: str) -> None:
+    """A ledger whose partitions ran out is recorded all the same, and an upgrade puts its lines where they belong."""
+    late = datetime(datetime.now(UTC).year + 5, 7, 31, 23, tzinfo=UTC)
+    with writer(ledger_url) as ledger:
+        for opened_at in (1, int(late.timestamp()) * 1_000_000):
+            record = transport(ledger, opened_at=opened_at)
+            ledger.commit([(record, whole())])
+    astray = "SELECT count(DISTINCT transport_id) FROM frames_default"
+    month = f"SELECT count(DISTINCT transport_id) FROM frames_y{late.year}m07"  # noqa: S608  # a name of ours
+
+    with reading(ledger_url) as connection:
+        assert connection.execute(text(astray)).scalar_one() == 2
+        before = verify(connection, full=True)
+    with closing(engine.open_writer(ledger_url)) as owner:
+        owner.begin()
+        partitions.make(owner.connection, late + timedelta(days=60))
+        owner.commit()
+    with reading(ledger_url) as connection:
+        assert connection.execute(text(astray)).scalar_one() == 1, "the one of a clock that stood in 1970 stays"
+        assert connection.execute(text(month)).scalar_one() == 1
+        assert verify(connection, full=True) == before
+        assert before.findings == ()
+    with closing(engine.open_writer(ledger_url)) as owner, pytest.raises(DBAPIError, match="only added"):
+        owner.connection.execute(text(f"DELETE FROM frames_y{late.year}m07"))  # noqa: S608  # a name of ours
 
 
 def test_months_meet_without_gap() -> None:
     """Partitions follow each other over the turn of the year, in UTC."""
-    found = list(guards.months(datetime(2026, 11, 30, tzinfo=UTC), 4))
+    found = list(partitions.months(datetime(2026, 11, 30, tzinfo=UTC), 4))
     assert [name for name, _, _ in found] == [
         "frames_y2026m11",
         "frames_y2026m12",

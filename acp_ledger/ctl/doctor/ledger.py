@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy.exc import SQLAlchemyError
 
     from acp_ledger.ctl.doctor.finding import Case
-    from acp_ledger.store.condition import Partitions, Size
+    from acp_ledger.store.condition import Partitions, Size, Vacuum
 
 FULL_BYTES: Final = 64 << 20
 LOW_BYTES: Final = 1 << 30
@@ -150,7 +150,7 @@ def durability(case: Case) -> Iterator[Finding]:
 
 
 def size(case: Case) -> Iterator[Finding]:
-    """How big the ledger is, and on Postgres how long its partitions last."""
+    """How big the ledger is, and on Postgres how long its partitions last and whether it is vacuumed."""
     from acp_ledger.store import condition
 
     if case.url is not None and (file := case.url.sqlite_file) is not None:
@@ -160,9 +160,12 @@ def size(case: Case) -> Iterator[Finding]:
         if connection is None:
             return
         parts, sizes = condition.partitions(connection), condition.sizes(connection)
+        vacuum = condition.vacuum(connection)
     yield from _tables(sizes)
     if parts is not None:
         yield partition_finding(parts, datetime.now(UTC))
+    if vacuum is not None:
+        yield from vacuum_findings(vacuum)
 
 
 def _tables(sizes: list[Size]) -> Iterator[Finding]:
@@ -182,10 +185,22 @@ def partition_finding(parts: Partitions, now: datetime) -> Finding:
     if parts.end is None:
         return Finding("warn", "partitions", "the table frames has no monthly partitions", mend)
     if parts.default_used:
-        return Finding("warn", "partitions", "lines were put into the default partition, outside of every month", mend)
+        return Finding("warn", "partitions", "lines lie outside of every month, in the default partition", mend)
     if parts.end - now < timedelta(days=PARTITION_DAYS):
         return Finding("warn", "partitions", f"the partitions of frames end on {parts.end:%Y-%m-%d}", mend)
     return Finding("ok", "partitions", f"the partitions of frames reach to {parts.end:%Y-%m-%d}")
+
+
+def vacuum_findings(vacuum: Vacuum) -> Iterator[Finding]:
+    """What is to be said of how Postgres looks after its tables."""
+    if not vacuum.on:
+        sentence = "autovacuum is off: plans of queries get bad, and in the end the server stops taking rows"
+        yield Finding("warn", "vacuum", sentence, "set autovacuum = on and track_counts = on in postgresql.conf")
+    for table, rows in vacuum.late:
+        sentence = f"autovacuum is late: {table} has {rows:,} rows that came after the last one"
+        yield Finding("warn", "vacuum", sentence, f"psql URL -c 'VACUUM (ANALYZE) {table}', as the ledger's owner")
+    if vacuum.on and not vacuum.late:
+        yield Finding("ok", "vacuum", "autovacuum keeps up")
 
 
 @contextmanager
