@@ -88,7 +88,9 @@ class Terminal:
         stdin.write(line.encode())
         stdin.flush()
         said, _, status = self._until_prompt(text).rpartition(_PROMPT)
-        return int(status), said.replace("\r\n", "\n")
+        # What a line said before a carriage return is written over.
+        lines = said.replace("\r\n", "\n").split("\n")
+        return int(status), "\n".join(line.rpartition("\r")[2] for line in lines)
 
     def _until_prompt(self, text: str) -> str:
         """Everything up to the prompt and the status behind it."""
