@@ -44,11 +44,14 @@ class Request(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One change, with what taking it back needs: `container`, `added`, `wrapped` or `repointed`."""
+    """One change, with what taking it back needs: `container`, `added`, `wrapped` or `repointed`.
+
+    `was` is what stood in its place: the command as it was written, or the white space of an object that was empty.
+    """
 
     kind: str
     name: str
-    command: str = ""
+    was: str = ""
     had_args: bool = True
 
     @classmethod
@@ -179,13 +182,14 @@ def _fresh(editor: Editor, runner: str, words: Sequence[str], *, env: bool) -> l
 
 def _add(plan: Plan, editor: Editor, title: str, fresh: Fresh) -> Plan:
     document = jsonc.parse(plan.content)
-    change = Change("added", title)
     container = container_of(document, editor)
+    change = Change("added", title, splice.blank_of(document, container).decode())
     if container is not None:
         edited = splice.add_member(document, container, title, fresh)
         return plan._replace(content=edited, changes=(*plan.changes, change))
     whole: Fresh = [(title, fresh)]
-    changes = (*plan.changes, Change("container", str(editor.key)), change)
+    blank = splice.blank_of(document, document.root).decode()
+    changes = (*plan.changes, Change("container", str(editor.key), blank), change)
     if document.root is not None:
         edited = splice.add_member(document, document.root, str(editor.key), whole)
     else:

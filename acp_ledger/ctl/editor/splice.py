@@ -112,8 +112,17 @@ def _add_first(document: Document, owner: Node, key: str, fresh: Fresh) -> bytes
     return apply(data, [Splice(at, at, text + closing)])
 
 
-def remove_member(document: Document, owner: Node, key: str) -> bytes:
-    """Take a member out, with the space before it and the comma that only it needed. Comments stay."""
+def blank_of(document: Document, owner: Node | None) -> bytes:
+    """Give the white space of an object that holds nothing else, which adding a member replaces."""
+    inside = document.data[owner.start + 1 : owner.end - 1] if owner else b""
+    return b"" if inside.strip() else inside
+
+
+def remove_member(document: Document, owner: Node, key: str, blank: bytes = b"") -> bytes:
+    """Take a member out, with the space before it and the comma that only it needed. Comments stay.
+
+    `blank` is what an object holds that has nothing else left.
+    """
     data = document.data
     index = max(place for place, member in enumerate(owner.members) if member.key == key)
     member = owner.members[index]
@@ -122,7 +131,7 @@ def remove_member(document: Document, owner: Node, key: str) -> bytes:
     splices = [Splice(start, member.node.end, _kept_newline(document, start, (commas or [member.node.end - 1])[0] + 1))]
     splices += [Splice(comma, comma + 1, b"") for comma in commas or list(owner.commas[index - 1 : index])]
     if len(owner.members) == 1 and not _without(data, owner, splices).strip():
-        return apply(data, [Splice(owner.start + 1, owner.end - 1, b"")])
+        return apply(data, [Splice(owner.start + 1, owner.end - 1, blank)])
     return apply(data, splices)
 
 

@@ -47,7 +47,7 @@ def take_back(content: bytes, editor: Editor, changes: Sequence[Change]) -> Plan
 def _edited(document: Document, container: Node, change: Change) -> bytes | None:
     """Take one change back; None where what it made is not there in that form."""
     if change.kind == "container":
-        return _without_container(document, container, change.name)
+        return _without_container(document, container, change)
     found = jsonc.find(container, change.name)
     if found is None:
         return document.data  # somebody removed it already
@@ -56,23 +56,23 @@ def _edited(document: Document, container: Node, change: Change) -> bytes | None
     if words is None or repeated or not through_runner(words):
         return None
     if change.kind == "added":
-        return splice.remove_member(document, container, change.name)
+        return splice.remove_member(document, container, change.name, change.was.encode())
     if not is_runner(words[0]):
         return None
     take_back_one = _with_path if change.kind == "repointed" else _unwrapped
     return take_back_one(document, found.node, change)
 
 
-def _without_container(document: Document, container: Node, key: str) -> bytes:
+def _without_container(document: Document, container: Node, change: Change) -> bytes:
     """Remove the object that held our entries, where nothing else came into it."""
     if document.root is None or document.data[container.start + 1 : container.end - 1].strip():
         return document.data
-    return splice.remove_member(document, document.root, key)
+    return splice.remove_member(document, document.root, change.name, change.was.encode())
 
 
 def _with_path(document: Document, entry: Node, change: Change) -> bytes:
     command = jsonc.member(entry, "command").node
-    return splice.apply(document.data, [Splice(command.start, command.end, change.command.encode())])
+    return splice.apply(document.data, [Splice(command.start, command.end, change.was.encode())])
 
 
 def _unwrapped(document: Document, entry: Node, change: Change) -> bytes | None:
@@ -96,7 +96,7 @@ def _unwrapped(document: Document, entry: Node, change: Change) -> bytes | None:
 
 def _original(document: Document, moved: Node, change: Change) -> bytes:
     """Give the command as it was written, unless somebody named another one since."""
-    before = jsonc.parse(change.command.encode()).root
+    before = jsonc.parse(change.was.encode()).root
     was, now = str(before.value) if before else "", str(moved.value)
     is_same = now == was or (was.startswith("~/") and now.endswith(was[1:]))
-    return change.command.encode() if is_same else document.data[moved.start : moved.end]
+    return change.was.encode() if is_same else document.data[moved.start : moved.end]

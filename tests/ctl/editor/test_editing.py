@@ -301,6 +301,46 @@ def test_undo_leaves_what_is_no_longer_ours(desk: Desk) -> None:
     assert file.read_bytes() == GOOSE.replace(b'"goose", "args": [', b'"/opt/other", "args": ["--", "goose", ')
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (b"RUNNER", b"/opt/other"),
+        (b"  }\n}", b'  , "Claude (ledger)": {"command": "RUNNER", "args": ["--", "x"]}}\n}'),
+        (b'"args"', b'"command": "/opt/other",\n      "args"'),
+    ],
+)
+def test_undo_leaves_an_added_entry_that_is_no_longer_ours(desk: Desk, ours: bytes, theirs: bytes) -> None:
+    """An entry that we added and that starts something else by now, or that is there twice, is not removed."""
+    file = desk.settings("jetbrains")
+    desk.setup("jetbrains", "--agent", "claude")
+    changed = file.read_bytes().replace(desk.here(ours), desk.here(theirs))
+    file.write_bytes(changed)
+    done = desk.undo("jetbrains")
+    assert (done.exit_code, file.read_bytes()) == (ExitCode.INCOMPLETE, changed)
+    assert 'agent "Claude (ledger)" is left as it is' in done.stderr
+
+
+def test_undo_leaves_a_wrapped_agent_that_was_wrapped_again(desk: Desk) -> None:
+    """Where our runner is not what the editor starts first, taking our words out could take others along."""
+    file = desk.settings("zed", GOOSE)
+    desk.setup("zed")
+    runner = str(desk.runner).encode()
+    changed = file.read_bytes().replace(b'"%s", "args": [' % runner, b'"env", "args": ["A=b", "%s", ' % runner)
+    file.write_bytes(changed)
+    done = desk.undo("zed")
+    assert (done.exit_code, file.read_bytes()) == (ExitCode.INCOMPLETE, changed)
+
+
+@pytest.mark.parametrize("empty", [b"{ }\n", b"{\n}\n", b'{"agent_servers": {\n  }}', b'{"agent_servers": {}, "a": 1}'])
+def test_undo_leaves_an_empty_object_as_empty_as_it_was(desk: Desk, empty: bytes) -> None:
+    """The white space of an object that held nothing comes back, whatever is written elsewhere since."""
+    file = desk.settings("zed", empty)
+    desk.setup("zed", "--agent", "claude")
+    file.write_bytes(file.read_bytes() + b"// mine\n")
+    assert desk.undo("zed").exit_code == ExitCode.OK
+    assert file.read_bytes() == empty + b"// mine\n"
+
+
 def test_undo_keeps_what_the_user_changed_in_a_wrapped_agent(desk: Desk) -> None:
     """Arguments, and even a command, that were changed since go on without us."""
     file = desk.settings("zed", GOOSE)
