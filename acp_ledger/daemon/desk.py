@@ -78,7 +78,7 @@ class Desk:
         last = relay.observer.next_seq - 1
         for question in session.questions:
             relay.say(Own(TO_CLIENT, withdrawal_line(question.id_token), "operator", operator=operator))
-        relay.call_off(session.acp_session_id, operator)
+        relay.call_off(session, operator)
         self._log.info(logs.OPERATOR_CANCELLED, transport_id=relay.transport_id, uid=peer.uid, pid=peer.pid)
         await relay.lane.reached(last)
         if relay.lane.failure is not None:

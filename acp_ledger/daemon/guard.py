@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from acp_ledger.protocol.envelope import Envelope
     from acp_ledger.protocol.observer import Observer
     from acp_ledger.protocol.records import Direction
+    from acp_ledger.protocol.standing import Standing
 
 Ruling: TypeAlias = tuple[Own, ...]
 """The line is withheld, and these are said in its place."""
@@ -37,11 +38,11 @@ class Guard:
         self._policy = rules
         self._observer = observer
         self._strict = strict
-        self._called_off: dict[str, str] = {}
+        self._called_off: dict[str, tuple[str, tuple[int, ...]]] = {}
 
-    def call_off(self, acp_session_id: str, operator: str) -> None:
-        """An operator has cancelled what runs in this session: nothing more is granted in its open turns."""
-        self._called_off[acp_session_id] = operator
+    def call_off(self, session: Standing, operator: str) -> None:
+        """An operator has cancelled what runs in this session: until these turns are over nothing more is granted."""
+        self._called_off[session.acp_session_id] = operator, session.turns
 
     def concerns(self, body: bytes) -> bool:
         """Whether a line may be one to judge. The others, nearly every update with them, are not looked at."""
@@ -89,11 +90,12 @@ class Guard:
         return not (isinstance(session, str) and self._observer.is_cancelled(session))
 
     def _caller_off(self, envelope: Envelope) -> str | None:
-        """The operator who cancelled the turn that a question belongs to, as long as that turn is open."""
+        """The operator who cancelled what runs in a question's session, as long as one of those turns is open."""
         session = envelope.params.get("sessionId") if isinstance(envelope.params, dict) else None
         if not isinstance(session, str) or session not in self._called_off:
             return None
-        return self._called_off[session] if self._observer.is_cancelled(session) else None
+        operator, turns = self._called_off[session]
+        return operator if any(map(self._observer.is_open, turns)) else None
 
     def _is_late(self, envelope: Envelope) -> bool:
         """Whether this answers a question that was answered here, and the agent would hear a second answer."""

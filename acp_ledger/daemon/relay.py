@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from acp_ledger.daemon.own import Own
     from acp_ledger.daemon.streams import Descriptor
     from acp_ledger.protocol.framing import Line
+    from acp_ledger.protocol.standing import Standing
 
 WAITING_LINES: Final = 4096
 WAITING_BYTES: Final = 8 << 20
@@ -137,11 +138,11 @@ class Relay:
         )
         self.lane.put(entries, own.body)
 
-    def call_off(self, acp_session_id: str, operator: str) -> None:
+    def call_off(self, session: Standing, operator: str) -> None:
         """From now on no question of the session's open turns is shown, and no late answer to one of ours passes."""
         if self._guard is None:
             self._guard = Guard(self._policy, self.observer, strict=self.rules.strict)
-        self._guard.call_off(acp_session_id, operator)
+        self._guard.call_off(session, operator)
 
     def stop(self, operator: str) -> None:
         """End the agent for good, because an operator says so; a hold ends with it."""

@@ -104,6 +104,10 @@ class Observer:
         """How every session stands now."""
         return standings(self._connection)
 
+    def is_open(self, turn_id: int) -> bool:
+        """Whether that turn has not ended."""
+        return turn_id in self._connection.sessions.turns
+
     def is_cancelled(self, acp_session_id: str) -> bool:
         """Whether a turn is open in this session that its editor has cancelled."""
         return self._connection.sessions.is_cancelled(acp_session_id)

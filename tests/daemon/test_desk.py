@@ -13,6 +13,7 @@ from acp_ledger import handshake
 from acp_ledger.daemon.desk import _name
 from acp_ledger.daemon.opening import Peer
 from tests.daemon.house import (
+    CANCEL,
     PATIENCE,
     PROMPT,
     QUESTION,
@@ -116,8 +117,9 @@ async def test_question_after_the_cancel_is_answered_for_the_editor(sqlite_house
         await running(house, editor)
         await ask(house, handshake.REQUEST_CANCEL, session="s")
         output = await editor.hear(b"stopReason")
-        # Once that turn is over, a question is the editor's again.
-        await editor.say(QUESTION.encode() + b"\n")
+        # Once that turn is over questions are the editor's again, also in a turn that it cancels itself.
+        again = PROMPT.replace(b'"id":7', b'"id":8')
+        await editor.say(again + CANCEL + QUESTION.encode() + b"\n")
         output = await editor.hear(b'"method":"session/request_permission"')
         await editor.end()
         await editor.rest()
