@@ -92,8 +92,9 @@ class Daemon:
         else:
             self._settings = new.settings
             self._house = replace(self._house, rules=_rules(new.settings))
+            told = self._log.warning if new.restart else self._log.info
+            told(logs.CONFIG_RELOADED, changed=new.changed, restart=new.restart)
             logs.configure(form=new.settings.log.format, level=new.settings.log.level)
-            self._log.info(logs.CONFIG_RELOADED, changed=new.changed, restart=new.restart)
             self._trouble = f"restart to change {', '.join(new.restart)}" if new.restart else None
         self._service.reloaded(self.sentence())
 
@@ -219,7 +220,7 @@ async def open_daemon(
                 porch.start_soon(_close_door, daemon.stopped, accepting)
                 at = activation.path_of(listen) if isinstance(listen, socket.socket) else listen
                 logs.get_logger().info(logs.DAEMON_READY, pid=os.getpid(), socket=at)
-                tasks.start_soon(service.run, daemon.sentence)
+                await tasks.start(service.run, daemon.sentence)
                 yield daemon
                 daemon.stopped.set()
             with trio.move_on_after(DRAIN_SECONDS):

@@ -62,8 +62,11 @@ class Service:
         else:
             self._proven = True
 
-    async def run(self, sentence: Callable[[], str]) -> None:
+    async def run(
+        self, sentence: Callable[[], str], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
         """Keep the manager informed of what `sentence` says, for ever; it costs nothing where there is none."""
+        task_status.started()
         if not self._manager.listens:
             return
         async with trio.open_nursery() as nursery:

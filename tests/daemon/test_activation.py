@@ -43,7 +43,8 @@ async def activated(folder: Path, *sockets: str) -> AsyncIterator[tuple[trio.Pro
         yield process, address
     finally:
         process.kill()
-        await process.wait()
+        with trio.move_on_after(PATIENCE, shield=True):
+            await process.wait()
 
 
 def events_of_log(folder: Path) -> list[dict[str, object]]:
@@ -101,7 +102,8 @@ async def _started(folder: Path, address: Address, kept: socket.socket) -> Async
         yield process
     finally:
         process.kill()
-        await process.wait()
+        with trio.move_on_after(PATIENCE, shield=True):
+            await process.wait()
 
 
 TAKES: Final = """
