@@ -132,7 +132,7 @@ def _asked(options: Options, named: str | None, request: str, **fields: Any) -> 
 
 
 def _over(named: str, options: Options) -> LedgerError | None:
-    """Say of what is in the ledger why it cannot be acted on here; None where it is not there, or not over."""
+    """Say of what is in the ledger why it cannot be acted on here; None where it is not there."""
     from acp_ledger.store import queries
 
     try:
@@ -141,8 +141,11 @@ def _over(named: str, options: Options) -> LedgerError | None:
             transport = next(queries.transports(connection, queries.Filter(transport_id=last.transport_id)), None)
     except LedgerError:
         return None
-    if transport is None or transport.closed_at is None:
+    if transport is None:
         return None
     where = f"transport {transport.transport_id} of {transport.agent}"
+    if transport.closed_at is None:
+        words = f"{named} is open in the ledger, and not with this daemon: {where} was opened on {transport.host}"
+        return LedgerError(words, hint="do it there; a daemon that died closes what it left open at its next start")
     words = f"{named} is over: {where} was closed at {transport.closed_at} ({transport.close_reason})"
     return LedgerError(words, hint=f"ledgerctl show {last.transport_id}/{last.id}" if last.kind == "session" else None)

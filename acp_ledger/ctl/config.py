@@ -83,7 +83,8 @@ def _keys(prefix: str, table: Any) -> Iterator[tuple[str, str | None]]:
     for name, value in table:
         key = f"{prefix}.{name}"
         if isinstance(value, BaseModel):
-            yield from _keys(key, value)
+            # A table of an agent's own stands over the one for all agents: only what was given in it counts.
+            yield from _keys(key, [(each, item) for each, item in value if each in value.model_fields_set])
             continue
         shown = dict.fromkeys(value, MASK) if prefix.startswith("agents.") and name == "env" else value
         # Where nothing is set the path that is used is what people look for.

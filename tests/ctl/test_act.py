@@ -138,6 +138,16 @@ def test_wrong_usage_asks_nobody(cli: Cli, arguments: tuple[str, ...]) -> None:
     assert cli(*arguments).exit_code == ExitCode.USAGE
 
 
+def test_what_another_daemon_has_is_told(cli: Cli, seeded_file: Path, answering: Any) -> None:
+    """What is open in the ledger and not here is for the machine where it was opened."""
+    answering(handshake.encode_refusal("nothing open is called 'x'", "ledgerctl status"))
+    transport = json.loads(cli("agents", "-L", str(seeded_file), "-o", "json").stdout)["agents"][-1]["transport_id"]
+    result = cli("stop", str(transport), "-L", str(seeded_file))
+    assert result.exit_code == ExitCode.FAILED
+    assert "is open in the ledger, and not with this daemon" in result.stderr
+    assert "was opened on " in result.stderr
+
+
 def test_older_daemon_is_told_apart(cli: Cli, answering: Any) -> None:
     """A daemon that does not know the request says so, and nothing is looked up in its place."""
     answering(handshake.encode_refusal("this daemon does not know the request 'stop'", "restart acp-ledgerd"))

@@ -24,6 +24,9 @@ url = "postgresql://mia:se%40cret@db/acp"  # the team's
 [agents.claude]
 command = "npx"
 env = { KEY = "sk-secret" }
+
+[agents.claude.policy]
+never_always = true
 """
 
 
@@ -58,6 +61,8 @@ def test_every_key_has_a_value_and_an_origin(cli: Cli, usual: Path, monkeypatch:
         "origin": f"{usual}:6",
     }
     assert found["log.level"]["origin"] == "the default"
+    own = [key for key in found if key.startswith("agents.claude.policy.")]
+    assert own == ["agents.claude.policy.never_always"], "what an agent's own table does not say is as [policy] says"
     assert shown(cli, "-L", "/tmp/l.db")["database.url"]["origin"] == "a flag"  # noqa: S108  # a name, never opened
 
 

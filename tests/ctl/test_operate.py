@@ -18,12 +18,19 @@ if TYPE_CHECKING:
     from tests.ctl.conftest import Cli
 
 COMMITTER = {"queued": 3, "commits": 9, "entries": 1234, "commit_p50": 1300, "commit_p99": 5700}
+STATUS: dict[str, Any] = {
+    "pid": 7,
+    "version": "0.1.0",
+    "ledger": "sqlite:////x",
+    "schema": "0001",
+    "durability": "power",
+    "uptime_seconds": 11_520,
+}
 HEALTHY = {"held_seconds": None, "degraded": False, "error": None}
 
 
 def _status(**committer: Any) -> bytes:
-    fields = {"pid": 7, "version": "0.1.0", "ledger": "sqlite:////x", "schema": "0001", "durability": "power"}
-    return handshake.encode_answer(**fields, uptime_seconds=11_520, transports=[], committer={**COMMITTER, **committer})
+    return handshake.encode_answer(**STATUS, transports=[], committer={**COMMITTER, **committer})
 
 
 def test_running_daemon_is_shown(cli: Cli, seeded_file: Path, answering: Any) -> None:
@@ -60,6 +67,23 @@ def test_refusal_is_passed_on(cli: Cli, seeded_file: Path, answering: Any) -> No
     result = cli("status", "-L", str(seeded_file))
     assert result.exit_code == ExitCode.FAILED
     assert result.stderr == "error: not \\u001b[2Jnow\nhint: try later\n"
+
+
+def test_what_runs_is_shown_and_harmless(cli: Cli, seeded_file: Path, answering: Any) -> None:
+    """Each busy session on a line; what an agent calls its question cannot steer the terminal or make a line."""
+    asking = {"acp_session_id": "s1", "turns": [3], "questions": 2, "asked": "rm\x1b[2J\n-rf", "asked_at": 1}
+    busy = {"transport_id": 17, "agent": "claude", "pid": 4, "sessions": 40, "busy": 40, "running": [asking]}
+    ending = {"transport_id": 18, "agent": "codex", "pid": 5, "ending": "operator_stopped"}
+    fresh = {"transport_id": 19, "agent": "new", "pid": None, "sessions": 0, "busy": 0, "running": []}
+    answering(handshake.encode_answer(**{**STATUS, "transports": [busy, ending, fresh]}, committer=COMMITTER | HEALTHY))
+    lines = cli("status", "-L", str(seeded_file)).stdout.splitlines()
+    shown = lines[lines.index("") + 1 :]
+    assert [line.split()[0] for line in shown] == ["TRANSPORT", "17", "17", "18", "19"]
+    assert shown[1].endswith("rm\\u001b[2J\\u000a-rf and 1 more")
+    assert "s1       waiting for an answer for " in shown[1]
+    assert shown[2].endswith("39 more sessions are busy")
+    assert shown[3].endswith("ending (operator_stopped)")
+    assert shown[4].endswith("idle, 0 sessions")
 
 
 @pytest.mark.parametrize(("status", "code"), [(2, 2), (11, 11), (0, 1), (1000, 1), ("2", 1), ([2], 1)])
