@@ -96,7 +96,7 @@ def withdraw(token: str) -> str:
     return f'{{"jsonrpc":"2.0","method":"$/cancel_request","params":{{"requestId":{token}}}}}'
 
 
-TWICE = '"kind":"read","kind":"edit"'
+TWICE = '"kind":"edit","kind":"read"'
 PROMISES = {
     "a match is answered here and not shown": Row("enforce", [ask()], [], [answer("1", "<allow_once>")], [GRANTED]),
     "all else is shown": Row("enforce", [ask(kind="edit"), CHUNK], [0, 1], [], [OPEN]),
