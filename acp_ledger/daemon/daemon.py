@@ -67,7 +67,7 @@ class Daemon:
         self._house = house
         self._relays: dict[int, tuple[Relay, str]] = {}
         self._terminals: dict[int, tuple[Terminal, str]] = {}
-        self._desk = Desk(self._relays, self._gone)
+        self._desk = Desk(self._relays, self._terminals, self._gone)
         self._started_at = wall_microseconds()
         self._left = trio.lowlevel.ParkingLot()
         self._log = logs.get_logger()

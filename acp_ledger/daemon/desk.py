@@ -53,10 +53,16 @@ class Running(NamedTuple):
 
 
 class Desk:
-    """Serves operators. `relays` are the open connections by their transport, and `gone` waits for the end of one."""
+    """Serves operators. `relays` and `terminals` are what is open, and `gone` waits for the end of a relay."""
 
-    def __init__(self, relays: Mapping[int, tuple[Relay, str]], gone: Callable[[int], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        relays: Mapping[int, tuple[Relay, str]],
+        terminals: Mapping[int, object],
+        gone: Callable[[int], Awaitable[None]],
+    ) -> None:
         self._relays = relays
+        self._terminals = terminals
         self._gone = gone
         self._log = logs.get_logger()
 
@@ -140,6 +146,11 @@ class Desk:
 
     def _transport(self, named: str) -> Relay:
         """The connection of that transport, or of the session of that name."""
+        if named.isdecimal() and int(named) in self._terminals:
+            raise LedgerError(
+                f"transport {named} is a login at a terminal: its command is that person's own process",
+                hint="end it at its terminal",
+            )
         ids = {str(transport_id): relay for transport_id, (relay, _) in self._relays.items()}
         found = [ids[named]] if named in ids else [ids[each] for each in _beginning(named, ids)]
         if not found:

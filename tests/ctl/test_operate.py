@@ -75,15 +75,18 @@ def test_what_runs_is_shown_and_harmless(cli: Cli, seeded_file: Path, answering:
     busy = {"transport_id": 17, "agent": "claude", "pid": 4, "sessions": 40, "busy": 40, "running": [asking]}
     ending = {"transport_id": 18, "agent": "codex", "pid": 5, "ending": "operator_stopped"}
     fresh = {"transport_id": 19, "agent": "new", "pid": None, "sessions": 0, "busy": 0, "running": []}
-    answering(handshake.encode_answer(**{**STATUS, "transports": [busy, ending, fresh]}, committer=COMMITTER | HEALTHY))
+    login = {"transport_id": 20, "agent": "claude", "pid": 6, "mode": "terminal", "ending": None}
+    transports = [busy, ending, fresh, login]
+    answering(handshake.encode_answer(**{**STATUS, "transports": transports}, committer=COMMITTER | HEALTHY))
     lines = cli("status", "-L", str(seeded_file)).stdout.splitlines()
     shown = lines[lines.index("") + 1 :]
-    assert [line.split()[0] for line in shown] == ["TRANSPORT", "17", "17", "18", "19"]
+    assert [line.split()[0] for line in shown] == ["TRANSPORT", "17", "17", "18", "19", "20"]
     assert shown[1].endswith("rm\\u001b[2J\\u000a-rf and 1 more")
     assert "s1       waiting for an answer for " in shown[1]
     assert shown[2].endswith("39 more sessions are busy")
     assert shown[3].endswith("ending (operator_stopped)")
     assert shown[4].endswith("idle, 0 sessions")
+    assert "a login at a terminal" in shown[5]
 
 
 @pytest.mark.parametrize(("status", "code"), [(2, 2), (11, 11), (0, 1), (1000, 1), ("2", 1), ([2], 1)])

@@ -232,6 +232,17 @@ async def test_stop_takes_a_beginning_and_a_session(sqlite_house: House) -> None
     assert "nothing open is called" in (await ask(house, handshake.REQUEST_STOP, transport="s"))["error"]
 
 
+async def test_login_at_a_terminal_is_not_ours_to_end(sqlite_house: House) -> None:
+    """Its command is the person's own process, and the daemon says so rather than that there is none."""
+    house = sqlite_house
+    login = handshake.Greeting(handshake.PURPOSE_TERMINAL, argv=(b"/bin/true",), cwd=b"/", pid=os.getpid())
+    async with house.editor(handshake.encode_greeting(login)):
+        await until(lambda: house.daemon.status()["transports"])
+        [launch] = house.daemon.status()["transports"]
+        answer = await ask(house, handshake.REQUEST_STOP, transport=str(launch["transport_id"]))
+    assert "is a login at a terminal" in answer["error"]
+
+
 async def test_cancel_and_stop_end_a_hold(tmp_path: Path) -> None:
     """While the ledger cannot be written an operator is heard like an editor: the agent is ended at once."""
     url = f"sqlite:///{tmp_path}/ledger.db"
