@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acp_ledger.ctl.editor import jsonc
 from acp_ledger.ctl.editor.catalog import editor_named
 from acp_ledger.ctl.editor.entries import State, entries_of
-from acp_ledger.ctl.editor.plans import Request, plan_setup
+from acp_ledger.ctl.editor.plans import Change, Request, is_same_elsewhere, plan_setup
 from acp_ledger.ctl.editor.undoing import take_back
 from tests.ctl.editor.test_jsonc import JSON, TRIVIA, written
 
@@ -67,3 +68,24 @@ def test_every_form_of_settings_is_set_up_and_comes_back(
     assert before.root is not None
     assert again.root.value == before.root.value
     assert comments(again) == comments(before)
+
+
+BEFORE: Final = b'{"a": 1, "agent_servers": {"X": {"command": "x"}, "Y": {}} /* one */ /* two */}'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_same"),
+    [
+        (b'"x"', b'"y"', True),
+        (b"{}}", b"{}, }", True),
+        (b"1", b"2", False),
+        (b'"a": 1, ', b"", False),
+        (b'"Y": {}', b'"Y": {"z": 1}', False),
+        (b'"Y"', b'"Z"', False),
+        (b"/* one */", b"", True),  # an entry of ours may go with the comments that its user wrote into it
+        (b"/* one */", b"/* One */", False),
+    ],
+)
+def test_a_change_of_anything_else_is_noticed(old: bytes, new: bytes, is_same: object) -> None:
+    """The last look before a file is written sees every value and comment outside the entry that is meant."""
+    assert is_same_elsewhere(BEFORE, BEFORE.replace(old, new, 1), ZED, [Change("wrapped", "X")]) is is_same

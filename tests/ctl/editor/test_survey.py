@@ -66,6 +66,8 @@ def test_broken_settings_are_told_not_raised(desk: Desk) -> None:
         ("jetbrains", "", "unreadable"),
     ]
     assert "line 2, column 2" in found[0].reason
+    (unseen, *_) = bypasses(desk.home, {"XDG_CONFIG_HOME": f"/{'x' * 300}"})
+    assert (unseen.editor, unseen.state, unseen.reason) == ("zed", "unreadable", "cannot be read: File name too long")
 
 
 def test_asking_costs_little() -> None:
