@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+import socket
+from contextlib import asynccontextmanager, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from acp_ledger.daemon.terminal import ENDED, NEVER_HEARD, STOPPED
+from acp_ledger import handshake
+from acp_ledger.daemon.agent import Command
+from acp_ledger.daemon.streams import Descriptor
+from acp_ledger.daemon.terminal import ENDED, NEVER_HEARD, NEVER_TOLD, STOPPED, UNSEEN, Terminal
 from tests.daemon.house import House, assert_verified, is_alive, lock, open_house, until
 from tests.support.runners import BARE_PATH, Runners, runners
+from tests.support.seed import new_transport
 from tests.support.terminals import seated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from tests.support.terminals import Seat
@@ -144,3 +149,41 @@ async def test_login_of_a_named_agent_joins_its_words_to_the_settings(tmp_path: 
         ((agent, argv),) = map(tuple, house.rows("SELECT agent, argv FROM transports"))
         assert agent == "claude"
         assert argv.endswith('"sh","--login","now"]')
+
+
+@asynccontextmanager
+async def strange_login(house: House) -> AsyncIterator[trio.SocketStream]:
+    """A login whose process the daemon cannot see, as in a container; gives the runner's end."""
+    inside = house.daemon._house
+    opened = await inside.committer.open(new_transport(mode="terminal"))
+    ours, theirs = socket.socketpair()
+    terminal = Terminal(inside, opened.id, Descriptor(theirs.detach()), 0)
+    async with trio.open_nursery() as nursery, trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as runner:
+        nursery.start_soon(terminal.live, Command((b"/bin/true",), b"/", {}))
+        yield runner
+
+
+async def heard(runner: trio.SocketStream) -> list[bytes]:
+    """The kinds of what a runner is told, up to its status."""
+    packets = handshake.PacketReader()
+    kinds: list[bytes] = []
+    while handshake.EXIT not in kinds:
+        kinds += [kind for kind, _ in packets.feed(await runner.receive_some())]
+    return kinds
+
+
+async def test_process_that_cannot_be_seen_ends_with_its_launch(sqlite_house: House) -> None:
+    """Nobody waits for an end that nobody can see, and the record says so."""
+    async with strange_login(sqlite_house) as runner:
+        assert await heard(runner) == [handshake.LAUNCH, handshake.EXIT]
+    assert ("closed", *UNSEEN[:2]) in events(sqlite_house)
+    assert gaps(sqlite_house) == [("terminal", None, True)]
+
+
+async def test_daemon_that_is_stopping_launches_nothing(sqlite_house: House) -> None:
+    """A login that was let in at the last moment is refused, and nothing is missing from the record."""
+    sqlite_house.daemon.stop()
+    async with strange_login(sqlite_house) as runner:
+        assert await heard(runner) == [handshake.FATAL, handshake.EXIT]
+    assert ("closed", *NEVER_TOLD[:2]) in events(sqlite_house)
+    assert gaps(sqlite_house) == []
