@@ -131,12 +131,18 @@ def setup(
     from acp_ledger.ctl.editor import editing
     from acp_ledger.ctl.editor.catalog import chosen_runner, find_runner
     from acp_ledger.ctl.editor.plans import Request
+    from acp_ledger.errors import UsageError
 
     options = current_options()
     chosen = editing.editable(name)
     path = find_runner(os.environ) if runner is None else chosen_runner(runner)
     request = Request(path, str(_home()), only)
-    if agent or command:
+    is_new = bool(agent or command)
+    if (is_new and only) or (title and not is_new):
+        raise UsageError(
+            "--only chooses among the agents that are there; --agent, COMMAND and --title are for a new one"
+        )
+    if is_new:
         wanted = _wanted(options, path, agent, title, command)
         request = request._replace(title=wanted.title, words=wanted.words[1:])
     where = file or editing.settings_file(chosen, _home(), options)

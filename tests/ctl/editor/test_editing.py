@@ -185,6 +185,14 @@ def test_only_the_named_agent_is_set_up(desk: Desk) -> None:
     assert "no agent is named C there (there are: A, B)" in wrong.stderr
 
 
+@pytest.mark.parametrize("arguments", [("--only", "Goose", "--agent", "claude"), ("--title", "X")])
+def test_contradictory_wishes_are_refused(desk: Desk, arguments: tuple[str, ...]) -> None:
+    """Nothing that was typed is passed over in silence."""
+    file = desk.settings("zed", GOOSE)
+    assert desk.setup("zed", *arguments).exit_code == ExitCode.USAGE
+    assert file.read_bytes() == GOOSE
+
+
 def test_title_that_is_taken_is_refused(desk: Desk) -> None:
     """A new agent never takes the place of one that is there."""
     file = desk.settings("jetbrains", b'{"agent_servers": {"Mine": {"command": "a"}}}')
