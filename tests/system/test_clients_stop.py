@@ -142,6 +142,13 @@ def _joined(lines: tuple[bytes, ...]) -> bytes:
     return b"".join(line + b"\n" for line in lines)
 
 
+def test_who_asked_is_recorded(daemon: InstalledDaemon, played: dict[tuple[str, bool], Played]) -> None:
+    """The kernel's word for who asked for an agent stands in the record: user and process."""
+    found = played["acpx", False]
+    asked = "SELECT peer_uid, peer_pid FROM transports WHERE id = :id"
+    assert daemon.query(asked, id=found.transport_id) == [(os.getuid(), found.client.process.pid)]
+
+
 def test_daemon_outlives_them_all(daemon: InstalledDaemon, played: dict[tuple[str, bool], Played]) -> None:
     """After all of them the daemon still runs, and the ledger verifies."""
     assert not daemon.is_over()
