@@ -7,6 +7,7 @@ that were not recorded as steps, gaps, anomalies, questions without an answer) i
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -47,6 +48,8 @@ class Wanted:
     session: str | None
     last: bool
     agent: str | None
+    editor: str | None
+    cwd: str | None
     require_match: bool
 
 
@@ -66,6 +69,8 @@ def list_filters(function: _Decorated) -> _Decorated:
         click.option("--session", metavar="ID", help="Only this session: its id or a unique beginning of it."),
         click.option("--last", is_flag=True, help="Only the session opened last."),
         click.option("--agent", metavar="NAME", help="Only this agent."),
+        click.option("--editor", metavar="NAME", help="Only this editor, by the name it gave itself."),
+        click.option("--cwd", metavar="DIR", help="Only sessions opened in this directory."),
         click.option("--require-match", is_flag=True, help="Exit with 4 when nothing matches."),
     )
     for option in reversed(options):
@@ -77,9 +82,15 @@ def chosen_filter(connection: Connection, wanted: Wanted) -> Filter:
     """Turn the filters of a list into those of the ledger; ids and `--last` are looked up."""
     from acp_ledger.store.queries import Filter
 
-    every = Filter(agent=wanted.agent, since=_time(wanted.since), until=_time(wanted.until))
+    every = Filter(
+        agent=wanted.agent,
+        client=wanted.editor,
+        cwd=None if wanted.cwd is None else os.path.abspath(wanted.cwd),  # noqa: PTH100  # a link stays the name it has
+        since=_time(wanted.since),
+        until=_time(wanted.until),
+    )
     if wanted.last:
-        key = last_session(connection, wanted.agent)
+        key = last_session(connection, every)
         return replace(every, transport_id=key.transport_id, session_id=key.session_id)
     if wanted.session is None:
         return every
@@ -183,16 +194,17 @@ def uncovered(connection: Connection, base: Filter, rows: list[Any]) -> Iterator
     filters = [replace(base, transport_id=one) for one in transports] if len(transports) <= SCREEN_ROWS else [base]
     counts: dict[str, int] = {}
     anomalies = gaps = 0
+    sees_gaps = queries.may_read(connection, "gaps")
     for chosen in filters:
         for row in queries.coverage(connection, chosen):
             if row.recorded_as != "step":
                 counts[row.word] = counts.get(row.word, 0) + row.count
         anomalies += sum(1 for _ in queries.anomalies(connection, chosen))
-        gaps += sum(1 for _ in queries.gaps(connection, chosen))
+        gaps += sum(1 for _ in queries.gaps(connection, chosen)) if sees_gaps else 0
     if counts:
         listed = with_ledger("ledgerctl coverage", current_options())
         yield f"not recorded as steps: {counted_words(counts)} ({listed})"
-    yield f"anomalies: {anomalies:,}; declared gaps: {gaps:,}"
+    yield f"anomalies: {anomalies:,}; declared gaps: {f'{gaps:,}' if sees_gaps else 'an auditor may see them'}"
 
 
 def counted_words(counts: dict[str, int]) -> str:
@@ -291,7 +303,7 @@ def decisions(**typed: Any) -> int:
     """List permission questions and their answers: one row of `audit_decisions` each."""
     from acp_ledger.store import answers, queries
 
-    narrow = ("asked_at", "tool_call_id", "detail", "outcome", "option_kind", "decided_by", "waited_ms")
+    narrow = ("asked_at", "tool_call_id", "detail", "outcome", "option_kind", "decided_by", "rule", "waited_ms")
     return _run("decisions", answers.Decision, queries.decisions, narrow, typed, _open_questions)
 
 

@@ -50,11 +50,16 @@ def step_words(status: str, raw: str | None) -> str:
 def answer_words(decision: Decision) -> str:
     """Say what became of a question."""
     if decision.outcome != "selected":
-        return {"open": "open: no answer yet", "unanswered": "unanswered"}.get(
-            decision.outcome, escape(decision.outcome)
-        )
+        silent = {"open": "open: no answer yet", "unanswered": "unanswered"}.get(decision.outcome)
+        return silent or escape(decision.outcome) + (f", by {_by(decision)}" if decision.rule else "")
     kind = escape(decision.option_kind) if decision.option_kind else "(not offered)"
-    return f"{kind} ({decision.effect}), by {decision.decided_by}"
+    return f"{kind} ({decision.effect}), by {_by(decision)}"
+
+
+def _by(decision: Decision) -> str:
+    """Who decided, and by which rule of a policy."""
+    rule = "" if decision.rule is None else f": {escape(decision.rule)}"
+    return f"{decision.decided_by}{rule}"
 
 
 def prompt_words(body: bytes | None) -> str | None:

@@ -55,7 +55,7 @@ def _no_command(name: str, settings: Settings) -> ConfigError:
     what = f"[agents.{name}] has no command" if name in settings.agents else f"no agent is named {name}"
     return ConfigError(
         f"{what} in {settings.file} (with one there are: {known})",
-        hint=f"Write [agents.{name}] with its command there and restart acp-ledgerd, or give the command: "
+        hint=f"Write [agents.{name}] with its command there and reload acp-ledgerd (SIGHUP), or give the command: "
         f"acp-ledger-run --agent {name} -- COMMAND",
     )
 

@@ -255,17 +255,25 @@ class Relay:
                 self._oversize(direction, line, now)
                 return False
             if self._guard is not None and self._guard.concerns(line.body):
-                await self._judge(self._guard, direction, outlet, line, now)
+                await self._judge(self._guard, direction, outlet, line, now, marks)
             else:
                 outlet.budget.take(len(line.body))
                 entries = self.observer.line(direction, line.body, now, terminated=line.terminated, marks=marks)
                 self.lane.put(entries, line.body)
-                marks = ()
+            marks = ()
             if not count % LINES_A_STEP:
                 await trio.lowlevel.checkpoint()
         return True
 
-    async def _judge(self, guard: Guard, direction: Direction, outlet: Outlet, line: Line, now: int) -> None:
+    async def _judge(
+        self,
+        guard: Guard,
+        direction: Direction,
+        outlet: Outlet,
+        line: Line,
+        now: int,
+        marks: Sequence[DeliveryMark],
+    ) -> None:
         """Take a line that may have to be withheld; what is said in its place takes the numbers behind it."""
         envelope = self.observer.read(line.body)
         instead = guard.judge(direction, envelope, ending=self.cause is not None)
@@ -276,6 +284,7 @@ class Relay:
             envelope=envelope,
             terminated=line.terminated,
             delivery="forward" if instead is None else "withhold",
+            marks=marks,
         )
         if instead is None:
             outlet.budget.take(len(line.body))

@@ -161,3 +161,12 @@ async def test_nothing_is_withheld_unless_asked_for(tmp_path: Path) -> None:
     async with open_house(f"sqlite:///{tmp_path}/ledger.db", tmp_path) as house:
         assert (await house.session(["send", *lines])).output.decode().split("\n")[:-1] == lines
         assert house.rows("SELECT count(*) FROM frames WHERE delivery = 'withhold'")[0][0] == 0
+
+
+async def test_delivery_is_told_in_between(tmp_path: Path) -> None:
+    """How far delivery came is in the record before the end, also where every line is judged."""
+    async with open_house(f"sqlite:///{tmp_path}/ledger.db", tmp_path, **STRICT) as house:
+        heard = await house.session(["flood", 5000, 10])
+        assert heard.output.count(b"\n") == 5000
+        await house.quiet()
+        assert house.rows("SELECT count(*) FROM deliveries")[0][0] > 1
