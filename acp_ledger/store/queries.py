@@ -283,6 +283,13 @@ def _rows(connection: Connection, row: type[_Row], name: str, wanted: Filter) ->
     return stream(connection, row, ordered(query, keys, reverse=wanted.reverse))
 
 
+def may_read(connection: Connection, name: str) -> bool:
+    """Whether this role may read a table; a reader on Postgres has the views alone."""
+    if connection.dialect.name == "sqlite":
+        return True
+    return bool(connection.execute(select(func.has_table_privilege(name, "SELECT"))).scalar_one())
+
+
 def facts(connection: Connection) -> Facts:
     """What this ledger is and how much it holds. Counts are of this moment."""
     ledger = table("ledger", *map(column, ("ordinal", "ledger_id", "created_at", "schema_revision", "compat")))

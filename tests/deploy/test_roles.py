@@ -141,9 +141,11 @@ def test_reader_uses_what_stands_on_views(team: Team, words: list[str]) -> None:
     done = team.ledgerctl("reader", *words, "-o", "jsonl")
     assert done.exit_code == ExitCode.OK, done.stderr
     assert [json.loads(line) for line in done.stdout.splitlines()]
+    table = team.ledgerctl("reader", *words)
+    assert (table.exit_code, "error" in table.stderr) == (ExitCode.OK, False), table.stderr
 
 
-@pytest.mark.parametrize("words", [["verify"], ["events"], ["db", "current"]])
+@pytest.mark.parametrize("words", [["verify"], ["events"], ["agents"], ["db", "current"]])
 def test_reader_is_sent_to_an_auditor(team: Team, words: list[str]) -> None:
     """Where tables are needed a reader is told so, and which command it takes."""
     done = team.ledgerctl("reader", *words)
