@@ -229,7 +229,11 @@ def _open_questions(_connection: Connection, _base: Filter, rows: list[Any]) -> 
 
 @click.command(
     cls=Command,
-    examples=("ledgerctl sessions -n 5", "ledgerctl sessions -S yesterday --agent claude -o json"),
+    examples=(
+        "ledgerctl sessions -n 5",
+        "ledgerctl sessions --cwd . -r",
+        "ledgerctl sessions -S yesterday --agent claude -o json",
+    ),
 )
 @list_filters
 def sessions(**typed: Any) -> int:

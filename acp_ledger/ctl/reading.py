@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from acp_ledger.ctl.options import Options
     from acp_ledger.settings import Settings
     from acp_ledger.store.answers import Match
+    from acp_ledger.store.queries import Filter
 
 SHORTEST_PREFIX: Final = 4
 _SETTINGS: Final = "ACP_LEDGER_"
@@ -188,15 +190,15 @@ def _unambiguous(text: str, found: list[Match], kinds: Sequence[str]) -> list[Ma
     return found
 
 
-def last_session(connection: Connection, agent: str | None) -> SessionKey:
-    """Give the session that was opened last, of an agent if one is named.
+def last_session(connection: Connection, among: Filter) -> SessionKey:
+    """Give the session that was opened last among those a filter leaves, whenever that was.
 
     Raises:
         NothingFoundError: There is none.
     """
     from acp_ledger.store import queries
 
-    wanted = queries.Filter(agent=agent, limit=1, reverse=True)
+    wanted = replace(among, since=None, until=None, limit=1, reverse=True)
     for row in queries.sessions(connection, wanted):
         return SessionKey(row.transport_id, row.session_id)
     raise NothingFoundError("there is no session yet", hint="put acp-ledger-run before the agent's command")

@@ -67,7 +67,7 @@ def show(id_: str | None, session: str | None, agent: str | None, *, last: bool,
         elif raw:
             raise UsageError("--raw needs a frame", hint="ledgerctl show TRANSPORT:SEQ --raw")
         elif id_ is None:
-            _show_session(connection, last_session(connection, agent), options)
+            _show_session(connection, last_session(connection, _queries().Filter(agent=agent)), options)
         else:
             _show_found(connection, id_, session, options)
 

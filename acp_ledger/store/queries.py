@@ -61,6 +61,7 @@ _Row = TypeVar("_Row", bound=NamedTuple)
 class Filter:
     """Which rows of a list: every field that is not None narrows it.
 
+    `client` is the editor's name for itself; a slash at the end of `cwd` does not matter.
     `since` and `until` are RFC 3339 in UTC as the views write it; a row on the edge of `since` is in, of `until` out.
     `limit` takes the first rows of the order asked for; `reverse` asks for the newest first.
     """
@@ -69,6 +70,8 @@ class Filter:
     session_id: int | None = None
     acp_session_id: str | None = None
     agent: str | None = None
+    client: str | None = None
+    cwd: str | None = None
     since: str | None = None
     until: str | None = None
     limit: int | None = None
@@ -146,8 +149,9 @@ def stream(connection: Connection, row: type[_Row], query: Any) -> Iterator[_Row
             yield row._make(values)
 
 
-_SESSIONS: Final = table("audit_sessions", column("transport_id"), column("session_id"), column("acp_session_id"))
-_TRANSPORTS: Final = table("audit_transports", column("transport_id"), column("agent"))
+_SESSION_KEYS: Final = ("transport_id", "session_id", "acp_session_id", "cwd")
+_SESSIONS: Final = table("audit_sessions", *map(column, _SESSION_KEYS))
+_TRANSPORTS: Final = table("audit_transports", *map(column, ("transport_id", "agent", "client")))
 
 
 def conditions(source: TableClause, wanted: Filter, time: str | None) -> list[ColumnElement[bool]]:
@@ -159,8 +163,11 @@ def conditions(source: TableClause, wanted: Filter, time: str | None) -> list[Co
         found.append(_of_session(source, _SESSIONS.c.session_id == wanted.session_id))
     if wanted.acp_session_id is not None:
         found.append(_of_session(source, _SESSIONS.c.acp_session_id == wanted.acp_session_id))
-    if wanted.agent is not None:
-        found.append(_of_agent(source, wanted.agent))
+    if wanted.cwd is not None:
+        found.append(_of_session(source, func.rtrim(_SESSIONS.c.cwd, "/") == wanted.cwd.rstrip("/")))
+    for name, value in (("agent", wanted.agent), ("client", wanted.client)):
+        if value is not None:
+            found.append(_of_transport(source, name, value))
     if time is not None and wanted.since is not None:
         found.append(source.c[time] >= wanted.since)
     if time is not None and wanted.until is not None:
@@ -177,10 +184,10 @@ def _of_session(source: TableClause, condition: ColumnElement[bool]) -> ColumnEl
     return tuple_(source.c.transport_id, source.c[key]).in_(of)
 
 
-def _of_agent(source: TableClause, agent: str) -> ColumnElement[bool]:
-    if "agent" in source.c:
-        return source.c.agent == agent
-    return source.c.transport_id.in_(select(_TRANSPORTS.c.transport_id).where(_TRANSPORTS.c.agent == agent))
+def _of_transport(source: TableClause, name: str, value: str) -> ColumnElement[bool]:
+    if name in source.c:
+        return source.c[name] == value
+    return source.c.transport_id.in_(select(_TRANSPORTS.c.transport_id).where(_TRANSPORTS.c[name] == value))
 
 
 # --- lines and events
@@ -216,7 +223,7 @@ def _page(connection: Connection, wanted: Filter, key: tuple[int, int] | None) -
 
 
 def _halves(wanted: Filter) -> tuple[TableClause, ...]:
-    of_session = wanted.session_id is not None or wanted.acp_session_id is not None
+    of_session = any(key is not None for key in (wanted.session_id, wanted.acp_session_id, wanted.cwd))
     return (_FRAMES,) if of_session else (_FRAMES, _EVENTS)
 
 

@@ -173,6 +173,12 @@ def test_times_narrow_every_list(cli: Cli, seeded_file: Path) -> None:
         (("--last", "--agent", "calm"), ["calm"]),
         (("--agent", "calm"), ["calm"]),
         (("--agent", "none"), []),
+        (("--editor", "ed"), ["calm", "wild"]),
+        (("--editor", "ed", "--agent", "wild"), ["wild"]),
+        (("--editor", "vi"), []),
+        (("--cwd", "/src/../src/"), ["calm", "wild"]),
+        (("--cwd", "/"), []),
+        (("--last", "--cwd", "/src", "--editor", "ed"), ["wild"]),
         ((), ["calm", "wild"]),
     ],
 )
@@ -281,3 +287,19 @@ def test_long_screen_goes_through_the_pager(seeded_file: Path, tmp_path: Path) -
     paged = (tmp_path / "paged").read_text()
     assert paged.count("\n") > 10
     assert paged.replace("\n", "\r\n") in shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(name,) for name in ROWS] + [("show", "--last"), ("sql", "--list"), ("events", "-f"), ("events", "-o", "jsonl")],
+    ids=" ".join,
+)
+def test_reader_that_is_gone_hears_nothing(seeded_file: Path, arguments: tuple[str, ...]) -> None:
+    """A pipe that nobody reads ends every command without a word, with the status a shell expects."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "acp_ledger.ctl.main", "-q", "-L", str(seeded_file), *arguments]
+    environ = {**os.environ, "HOME": str(seeded_file.parent)}
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False, env=environ, timeout=60)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (ExitCode.PIPE_CLOSED, b"")

@@ -61,7 +61,15 @@ def test_sessions_come_in_order(ledger: Connection, ids: list[int]) -> None:
 
 def test_filters_narrow_every_list(ledger: Connection, ids: list[int]) -> None:
     """A transport, a session, an agent and a time narrow every list, whichever of their columns it has."""
-    one = Filter(transport_id=ids[0], session_id=1, acp_session_id=SESSION, agent="claude", until="9999")
+    one = Filter(
+        transport_id=ids[0],
+        session_id=1,
+        acp_session_id=SESSION,
+        agent="claude",
+        client="editor",
+        cwd="/home/mia/src/",
+        until="9999",
+    )
     lists: tuple[Callable[[Connection, Filter], Iterator[Any]], ...] = (
         queries.transports,
         queries.sessions,
@@ -75,8 +83,15 @@ def test_filters_narrow_every_list(ledger: Connection, ids: list[int]) -> None:
     for ask in lists:
         found = list(ask(ledger, one))
         assert {row.transport_id for row in found} == {ids[0]}, ask
-        nobody = Filter(agent="nobody"), Filter(acp_session_id="nosuch"), Filter(session_id=99), Filter(transport_id=7)
-        assert [list(ask(ledger, other)) for other in nobody] == [[], [], [], []], ask
+        nobody = (
+            Filter(agent="nobody"),
+            Filter(acp_session_id="nosuch"),
+            Filter(session_id=99),
+            Filter(transport_id=7),
+            Filter(client="vi"),
+            Filter(cwd="/home"),
+        )
+        assert [list(ask(ledger, other)) for other in nobody] == [[]] * len(nobody), ask
     assert list(queries.sessions(ledger, Filter(since="9999"))) == []
 
 
