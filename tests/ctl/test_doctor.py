@@ -8,6 +8,7 @@ import os
 import socket as sockets
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -248,6 +249,34 @@ def test_roles_of_a_team_ask_what_they_may(team: Team) -> None:
     told = json.loads(reader.stdout)["findings"]
     assert {each["level"] for each in told if each["check"] in LEDGER_CHECKS} == {"warn"}, told
     assert any("permission denied" in each["sentence"] for each in told)
+
+
+def test_database_that_is_away_is_asked_once(cli: Cli) -> None:
+    """Every further check would wait as long; it is told once, and the report goes on."""
+    with sockets.create_server(("127.0.0.1", 0)) as listener:
+        knocks: list[int] = []
+
+        def turn_away() -> None:
+            """Close every connection until the listener is shut."""
+            while True:
+                try:
+                    guest, _ = listener.accept()
+                except OSError:
+                    return
+                knocks.append(1)
+                guest.close()
+
+        porter = threading.Thread(target=turn_away)
+        porter.start()
+        url = f"postgresql://mia@127.0.0.1:{listener.getsockname()[1]}/acp"
+        assert cli("sessions", "-L", url).exit_code == ExitCode.REFUSED
+        once = len(knocks)
+        result = cli("doctor", "-L", url)
+        listener.shutdown(sockets.SHUT_RDWR)
+        porter.join()
+    assert result.exit_code == ExitCode.FAILED
+    assert "TERM is" in result.stdout
+    assert len(knocks) == 2 * once > 0
 
 
 def test_user_unit_that_failed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

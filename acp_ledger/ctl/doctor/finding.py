@@ -5,7 +5,7 @@ What must not be broken here: a finding that is not `ok` says what mends it, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Case:
     socket: str | None
     daemon: dict[str, Any] | None
     silence: LedgerError | None
+    refused: list[LedgerError] = field(default_factory=list)
+    """Why the ledger could not be opened, once that was tried: a database that is away is not waited for twice."""
 
     @property
     def url(self) -> LedgerUrl | None:

@@ -104,6 +104,7 @@ def ledger(case: Case) -> Iterator[Finding]:
         )
         return
     except LedgerError as fault:
+        case.refused.append(fault)
         yield Finding("fail", "ledger", fault.message, fault.hint)
         return
     except SQLAlchemyError as error:
@@ -214,12 +215,13 @@ def reading(case: Case) -> Iterator[Connection | None]:
 
     from acp_ledger.store import engine, schema
 
-    if case.url is None:
+    if case.url is None or case.refused:
         yield None
         return
     try:
         reader = engine.open_reader(case.url.text)
-    except LedgerError:
+    except LedgerError as fault:
+        case.refused.append(fault)
         yield None
         return
     try:
