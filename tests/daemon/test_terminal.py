@@ -12,7 +12,7 @@ from acp_ledger import handshake
 from acp_ledger.daemon.agent import Command
 from acp_ledger.daemon.streams import Descriptor
 from acp_ledger.daemon.terminal import ENDED, NEVER_HEARD, NEVER_TOLD, STOPPED, UNSEEN, Terminal
-from tests.daemon.house import House, assert_verified, is_alive, lock, open_house, until
+from tests.daemon.house import PATIENCE, House, assert_verified, is_alive, lock, open_house, until
 from tests.support.runners import BARE_PATH, Runners, runners
 from tests.support.seed import new_transport
 from tests.support.terminals import seated
@@ -167,8 +167,9 @@ async def heard(runner: trio.SocketStream) -> list[bytes]:
     """The kinds of what a runner is told, up to its status."""
     packets = handshake.PacketReader()
     kinds: list[bytes] = []
-    while handshake.EXIT not in kinds:
-        kinds += [kind for kind, _ in packets.feed(await runner.receive_some())]
+    with trio.fail_after(PATIENCE):
+        while handshake.EXIT not in kinds and (data := await runner.receive_some()):
+            kinds += [kind for kind, _ in packets.feed(data)]
     return kinds
 
 
