@@ -72,6 +72,20 @@ def test_bare_home_is_examined_and_left_as_it_was(cli: Cli, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+def test_ledger_without_a_daemon_is_examined_and_left_as_it_was(cli: Cli, seeded_file: Path) -> None:
+    """Not a byte of it changes, and what a dead daemon left open is told.
+
+    What SQLite shares between readers lies beside it in files of its own, an empty log with it.
+    """
+    before = {file.name: file.read_bytes() for file in seeded_file.parent.iterdir()}
+    findings = found(cli, "-L", str(seeded_file))
+    after = {file.name: file.read_bytes() for file in seeded_file.parent.iterdir() if file.suffix != ".db-shm"}
+    assert after == before | {"ledger.db-wal": b""}
+    assert levels(findings["durability"]) == {"ok"}
+    assert [each["level"] for each in findings["ledger"]] == ["ok", "warn"]
+    assert "with no daemon: 1 transports" in findings["ledger"][1]["sentence"]
+
+
 def test_quiet_leaves_out_what_is_in_order(cli: Cli) -> None:
     """What is left is what to see to; the status is the same."""
     result = cli("doctor", "-q")

@@ -124,7 +124,7 @@ def _open_transports(case: Case) -> Iterator[Finding]:
         count = 0 if connection is None else queries.open_transports(connection)
     here = len((case.daemon or {}).get("transports", ()))
     if count > here and case.url is not None and not case.url.is_postgres:
-        sentence = f"{count - here} transports have no end in the ledger, and no daemon has them"
+        sentence = f"without an end in the ledger, and with no daemon: {count - here} transports"
         yield Finding("warn", "ledger", sentence, "start acp-ledgerd: it closes what an earlier daemon left open")
 
 
