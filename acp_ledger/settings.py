@@ -255,7 +255,7 @@ class LogSettings(Section):
 
 
 class AgentPolicySettings(PolicySettings):
-    """The policy of this agent alone, also where COMMAND is given: a key left out is taken from `[policy]`."""
+    """This agent's own policy, with COMMAND or without: `[policy]` has what is left out here."""
 
 
 class AgentSettings(Section):

@@ -144,7 +144,8 @@ def config_page() -> str:
         "Defaults need no file. A key that is not known is an error, in a file and in the environment, and all errors are",
         "told at once. Lists and tables are given to the environment as JSON. A leading `~/` is your home directory:",
         "`HOME`, else your passwd entry. `XDG_*` is not consulted, so that an editor that hands on `PATH` alone finds the",
-        "same ledger. A complete file with every default: [config.example.toml](../config.example.toml).",
+        "same ledger. A complete file with every default: [config.example.toml](../config.example.toml). What a policy does",
+        "with a question: [a policy that answers](policy.md).",
     ]
     for table, model, keys in _sections():
         lines += ["", f"## `[{table}]`", "", _meaning(model), "", "| key | default | values | meaning |"]

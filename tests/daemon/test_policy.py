@@ -175,6 +175,25 @@ PROMISES = {
     "a cancel behind an answer takes nothing back": Row(
         "enforce", [ask()], [], [answer("1", "<allow_once>"), CANCEL.strip()], [GRANTED], editor=CANCEL.strip()
     ),
+    "an editor's answer to what was answered here is not heard": Row(
+        "enforce", [ask()], [], [answer("1", "<allow_once>")], [GRANTED], editor=choose("1", "<reject_once>")
+    ),
+    "nor is a second one to what was replaced": Row(
+        "careful",
+        [ask()],
+        [0],
+        [answer("1", None)],
+        [("cancelled", None, "none", "policy", "unoffered_option=cancel")],
+        editor=choose("1", "<allow_always>") + b"\n" + choose("1", "<allow_once>"),
+    ),
+    "a second answer passes where both are the editor's": Row(
+        "enforce",
+        [ask(kind="edit")],
+        [0],
+        [choose("1", "<allow_once>"), choose("1", "<reject_once>")],
+        [("selected", "<allow_once>", "allow", "client", None)],
+        editor=choose("1", "<allow_once>") + b"\n" + choose("1", "<reject_once>"),
+    ),
     "an answer that was offered passes": Row(
         "careful",
         [ask()],
