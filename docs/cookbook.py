@@ -48,9 +48,10 @@ with a statement of your own too: `ledgerctl sql 'SELECT … WHERE agent = :agen
 `~/.config/acp-ledger/queries/NAME.sql` is a question of your own; the comments at its head are written as in the
 files of [acp_ledger/cookbook](../acp_ledger/cookbook), and one with a name from here takes the place of ours.
 
-Statements that read the `audit_` views alone need no more than the right to read those. Columns:
-[schema.md](schema.md). The answers below are those of a small ledger that the tests fill and count by hand: four
-transports, `1796000000000000` and the like. Where the engines spell something differently there is a statement for each.
+A question that reads `views` needs no more than a reader's right to the `audit_` views; one that reads `tables` too is
+for an auditor. Columns: [schema.md](schema.md). The answers below are those of a small ledger that the tests fill and
+count by hand: four transports, `1796000000000000` and the like. Where the engines spell something differently there is
+a statement for each.
 """
 
 
@@ -59,8 +60,8 @@ def page(made: str) -> str:
     found = [
         cookbook.parse(file.stem, file.read_text(encoding="utf-8")) for file in sorted(cookbook.SHIPPED.glob("*.sql"))
     ]
-    lines = [HEAD.format(made=made), "| name | question |", "|---|---|"]
-    lines += [f"| [{each.name}](#{each.name}) | {each.question} |" for each in found]
+    lines = [HEAD.format(made=made), "| name | question | reads |", "|---|---|---|"]
+    lines += [f"| [{each.name}](#{each.name}) | {each.question} | {each.reads} |" for each in found]
     for each in found:
         lines += ["", *_section(each)]
     return "\n".join(lines) + "\n"

@@ -27,6 +27,8 @@ Given: TypeAlias = "dict[str, str | int]"
 
 _PARAMETER: Final = re.compile(r"param (\w+) (text|time|integer)(?: = (\S+))?: (.+)")
 _ENGINE: Final = re.compile(r"^-- on (sqlite|postgresql)$", re.MULTILINE)
+_SOURCE: Final = re.compile(r"\b(?:FROM|JOIN)\s+([a-z_]+)\b(?!\()", re.IGNORECASE)
+_COMMON: Final = re.compile(r"\b([a-z_]+)\s+AS\s+\(", re.IGNORECASE)
 _LARGEST: Final = 2**63 - 1
 
 
@@ -51,6 +53,13 @@ class Question(NamedTuple):
     def statement(self, engine: str) -> str:
         """Give the statement for an engine."""
         return self.statements.get("any") or self.statements[engine]
+
+    @property
+    def reads(self) -> str:
+        """What its statements read: `views` alone, which any reader may, or `tables` too."""
+        text = " ".join(self.statements.values())
+        sources = {found[1] for found in _SOURCE.finditer(text)} - {found[1] for found in _COMMON.finditer(text)}
+        return "views" if all(name.startswith("audit_") for name in sources) else "tables"
 
 
 def own_folder() -> Path:

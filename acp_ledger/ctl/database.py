@@ -89,10 +89,10 @@ def _list(options: Options) -> int:
     from acp_ledger.ctl.cookbook import questions
 
     rows = [
-        (each.name, each.question, ", ".join(f"{one.name}={one.default or '…'}" for one in each.parameters))
+        (each.name, each.question, each.reads, ", ".join(f"{one.name}={one.default or '…'}" for one in each.parameters))
         for each in questions().values()
     ]
-    emit(Listing("questions", ("name", "question", "parameters"), rows), options)
+    emit(Listing("questions", ("name", "question", "reads", "parameters"), rows), options)
     return ExitCode.OK
 
 

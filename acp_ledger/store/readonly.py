@@ -29,6 +29,7 @@ Value: TypeAlias = str | bytes | int | float | bool | None
 
 HINT_READING: Final = "this command reads: start with SELECT or WITH; the ledger is written by acp-ledgerd alone"
 HINT_NAMES: Final = f"the views are {', '.join(view_names())}; their columns: docs/schema.md"
+HINT_RIGHTS: Final = "a reader may read the audit_ views; for tables ask as an auditor, or as the writer"
 HINT_NARROW: Final = "narrow it with WHERE or LIMIT, or raise the limit"
 
 FIRST_WORDS: Final = frozenset({"select", "with", "values", "explain", "pragma", "table", "show"})
@@ -306,6 +307,8 @@ def _postgres_fault(error: psycopg.Error, limits: Limits) -> LedgerError:
     if state == "57014":
         return _out_of_time(limits)
     words = (error.diag.message_primary or str(error)).strip()
+    if state == "42501" and re.search(r" (table|view|schema) ", words):
+        return StatementRefused(f"refused: {words}", hint=HINT_RIGHTS)
     if state in {"25006", "42501", "0A000"}:
         return StatementRefused(f"refused: {words}", hint=HINT_READING)
     if "multiple commands" in words:

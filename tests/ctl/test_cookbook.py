@@ -13,11 +13,14 @@ from acp_ledger.store.readonly import run_statement
 from docs.cookbook import ANSWERS, GIVEN
 from tests.support.cookbook import TRANSPORTS, fill
 from tests.support.ledgers import shared_url
+from tests.support.team import Team, made_by_owner
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.ctl.conftest import Cli
+    from tests.support.postgres import Cluster
 
 __all__ = ["shared_url"]
 
@@ -93,6 +96,33 @@ def test_rows_narrow_an_answer(filled: str) -> None:
     assert _asked(filled, "turns-longest", rows="1") == _asked(filled, "turns-longest")[:2]
 
 
+# --- rights
+
+
+@pytest.fixture(scope="module")
+def team(cluster: Cluster) -> Iterator[Team]:
+    """The same ledger, shared by a team."""
+    for found in made_by_owner(cluster):
+        fill(found.url_of("writer"))
+        yield found
+
+
+def test_reader_is_answered_from_views_alone(team: Team, cli: Cli) -> None:
+    """What a question is said to read is what it needs: a reader asks those of views, an auditor every one."""
+    reads = {name: cookbook.named(name).reads for name in NAMES}
+    assert set(reads.values()) == {"views", "tables"}
+    for name in NAMES:
+        assert len(_asked(team.url_of("auditor"), name)) > 1
+        if reads[name] == "views":
+            assert len(_asked(team.url_of("reader"), name)) > 1
+            continue
+        with pytest.raises(UsageError, match="permission denied"):
+            _asked(team.url_of("reader"), name)
+    refused = cli("sql", "TABLE frames", "-L", team.url_of("reader"))
+    assert refused.exit_code == ExitCode.USAGE
+    assert "as an auditor" in refused.stderr
+
+
 # --- the command
 
 
@@ -115,10 +145,10 @@ def test_plain_statement_takes_values(cli: Cli, filled: str) -> None:
 def test_list_tells_names_questions_and_parameters(cli: Cli) -> None:
     """The list needs no ledger, and every question ends with its mark."""
     rows = list(csv.reader(cli("sql", "--list", "-o", "csv").stdout.splitlines()))
-    assert rows[0] == ["name", "question", "parameters"]
+    assert rows[0] == ["name", "question", "reads", "parameters"]
     assert [row[0] for row in rows[1:]] == list(NAMES)
     assert all(row[1].endswith("?") for row in rows[1:])
-    assert ["between", "transport=…, first=1, last=9223372036854775807"] in [[row[0], row[2]] for row in rows[1:]]
+    assert ["between", "transport=…, first=1, last=9223372036854775807"] in [[row[0], row[3]] for row in rows[1:]]
 
 
 @pytest.mark.parametrize(
