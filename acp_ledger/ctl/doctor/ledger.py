@@ -122,7 +122,8 @@ def _open_transports(case: Case) -> Iterator[Finding]:
 
     with reading(case) as connection:
         count = 0 if connection is None else queries.open_transports(connection)
-    here = len((case.daemon or {}).get("transports", ()))
+    told = case.daemon or {}
+    here = len(told.get("transports", ())) if told.get("ledger") == str(case.url) else 0
     if count > here and case.url is not None and not case.url.is_postgres:
         sentence = f"without an end in the ledger, and with no daemon: {count - here} transports"
         yield Finding("warn", "ledger", sentence, "start acp-ledgerd: it closes what an earlier daemon left open")
