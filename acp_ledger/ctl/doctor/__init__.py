@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from acp_ledger.ctl.doctor.finding import CannotAskError, Case, Finding
-from acp_ledger.ctl.options import Command, Options, current_options
+from acp_ledger.ctl.options import Command, Options, current_options, with_ledger
 from acp_ledger.ctl.render import Listing, emit
 from acp_ledger.ctl.text import escape, wants_color
 from acp_ledger.errors import ExitCode, LedgerError, without_secrets
@@ -71,7 +71,7 @@ def examine(options: Options) -> Iterator[Finding]:
         module, name = entry.split(":")
         check = getattr(importlib.import_module(f"{__name__}.{module}"), name)
         for finding in _checked(check, name, case):
-            mend = None if finding.mend is None else _shareable(finding.mend)
+            mend = None if finding.mend is None else _shareable(with_ledger(finding.mend, options))
             # What HOME is is the very question of one check.
             sentence = finding.sentence if finding.check == "home" else _shareable(finding.sentence)
             yield finding._replace(sentence=sentence, mend=mend)
