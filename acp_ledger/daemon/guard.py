@@ -28,7 +28,9 @@ Ruling: TypeAlias = tuple[Own, ...]
 """The line is withheld, and these are said in its place."""
 
 # A question and an answer have the key `id`, plain or with an escape in it; a withdrawal has its method.
-_MARKS: Final = (b'"id"', b"cancel_request", b"\\u006")
+_ID: Final = b'"id"'
+_ESCAPED: Final = b"\\u006"
+_WITHDRAWN: Final = b"cancel_request"
 
 
 class Guard:
@@ -46,7 +48,7 @@ class Guard:
 
     def concerns(self, body: bytes) -> bool:
         """Whether a line may be one to judge. The others, nearly every update with them, are not looked at."""
-        return self._strict or any(mark in body for mark in _MARKS)
+        return self._strict or _ID in body or _WITHDRAWN in body or _ESCAPED in body
 
     def judge(self, direction: Direction, envelope: Envelope, *, ending: bool) -> Ruling | None:
         """The ruling on a line; None lets it pass. On a connection that is `ending` no question is answered."""

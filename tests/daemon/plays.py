@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
-from tests.daemon.house import CANCEL, House, assert_verified, greeting, open_house, rows
+from tests.daemon.house import House, assert_verified, greeting, open_house, rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ async def _play_one(
     house: House, turns: trio.CapacityLimiter, name: str, each: Play, heard: Path, shown: dict[str, list[str]]
 ) -> None:
     """The agent says its lines, tells that it has, and collects what it hears; the editor answers, and ends."""
-    first = [["wait", "cancel" if each.before.endswith(CANCEL) else "prompt"]] if each.before else []
+    first = [["wait", "cancel" if b"cancel" in each.before else "prompt"]] if each.before else []
     steps = [*first, ["send", *each.says, DONE], ["collect", str(heard)]]
     said = greeting(*steps, agent=each.agent.encode(), labels=[(b"play", name.encode())])
     async with turns, house.editor(said + each.before) as editor:

@@ -22,6 +22,7 @@ from tests.daemon.house import (
     greeting,
     lock,
     open_house,
+    request,
     rows,
     settings,
     until,
@@ -133,6 +134,12 @@ PROMISES = {
     ),
     "a word said twice: the editor is asked": Row("enforce", [ask().replace('"kind": "read"', TWICE)], [0], [], [OPEN]),
     "a turn that was cancelled: the editor is asked": Row("enforce", [ask()], [0], [], [OPEN], before=PROMPT + CANCEL),
+    "a turn that was cancelled by a request: the editor is asked": Row(
+        "enforce", [ask()], [0], [], [OPEN], before=PROMPT + request("9", "session/cancel", sessionId="s")
+    ),
+    "a key that is written with an escape": Row(
+        "enforce", [ask().replace('"id"', '"\\u0069d"')], [], [answer("1", "<allow_once>")], [GRANTED]
+    ),
     "a cancelled turn of another session": Row(
         "enforce", [ask(session="t")], [], [answer("1", "<allow_once>")], [GRANTED], before=PROMPT + CANCEL
     ),
@@ -301,6 +308,20 @@ async def test_cancel_ends_the_hold_of_an_answer(tmp_path: Path) -> None:
         await until(lambda: house.events()[-1:] == ["closed"])
         assert house.rows("SELECT cause FROM gaps")[0][0] == "closed"
         assert_verified(house.url)
+
+
+async def test_all_else_passes_byte_for_byte(tmp_path: Path) -> None:
+    """Beside a policy that answers, whatever bytes either side sends arrive as they were sent."""
+    sent = b'{"a":1}\r\n\n{ "id" : 1.0 }\n\xff\xfe\n{"id":1,"id":2}\n{"id":7,"result":null}\nno newline'
+    withdrawn = '{"method":"$/cancel_request","params":{"requestId":1}}'
+    said = '{"id":1}\r\n\n\x00\x1f\n{"id":1,"method":"x"}\n' + withdrawn + '\n{"id":[]}'
+    steps = [["raw", said + "\n"], ["collect", str(tmp_path / "got")]]
+    async with open_house(f"sqlite:///{tmp_path}/ledger.db", tmp_path, **POLICIES) as house:
+        async with house.editor(greeting(*steps, agent=b"alone") + sent) as editor:
+            await editor.hear(b'{"id":[]}\n')
+            await editor.end()
+            assert (await editor.rest()).output == said.encode() + b"\n"
+        assert (tmp_path / "got").read_bytes() == sent
 
 
 async def test_nothing_is_granted_once_the_editor_left(tmp_path: Path) -> None:
