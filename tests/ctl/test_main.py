@@ -356,7 +356,7 @@ def test_advice_is_for_the_ledger_that_was_named(cli: Cli, seeded_file: Path, tm
             tamper(seeded_file, "UPDATE alembic_version SET version_num = '0000'")
         assert cli(*words, option, given).stderr.splitlines()[-1] == f"hint: {named} {advised}"
     assert f"({named} coverage)" in cli(option, given, "sessions").stderr
-    assert f"fix: {named} db check".replace(str(tmp_path), "~") in cli("doctor", option, given).stdout
+    assert f"fix: {named} db upgrade".replace(str(tmp_path), "~") in cli("doctor", option, given).stdout
 
 
 def test_advice_never_repeats_a_password(cli: Cli) -> None:
