@@ -20,7 +20,7 @@ from acp_ledger import handshake
 from acp_ledger.daemon.notify import Manager
 from acp_ledger.daemon.service import Service
 from acp_ledger.daemon.writer import writer_thread
-from tests.daemon.house import PATIENCE, PROMPT, Address, greeting, lock, open_house
+from tests.daemon.house import PATIENCE, PROMPT, Address, greeting, lock, open_house, until
 from tests.daemon.test_main import PROGRAM
 from tests.support.datagrams import Datagrams
 from tests.support.postgres import ON_POSTGRES, ON_SQLITE
@@ -39,11 +39,11 @@ class Managed(NamedTuple):
     manager: Datagrams
     folder: Path
 
-    def hear(self, *names: str, until: str = "") -> dict[str, str]:
+    def hear(self, *names: str, saying: str = "") -> dict[str, str]:
         """Wait for a word of the manager's language, and a text in it; gives the datagram it stands in."""
         while True:
             words = self.manager.words()
-            if words.keys() >= set(names) and until in "\n".join(words.values()):
+            if words.keys() >= set(names) and saying in "\n".join(words.values()):
                 return words
 
     async def stop(self, *numbers: signal.Signals) -> int:
@@ -62,6 +62,12 @@ class Managed(NamedTuple):
             while (answer := reader.feed(await stream.receive_some())) is None:
                 pass
         return answer
+
+    async def missed(self, count: int) -> None:
+        """Wait until so many signs of life were not given."""
+        with trio.fail_after(PATIENCE):
+            while (await self.status())["service"]["missed"] < count:  # noqa: ASYNC110  # another process tells
+                await trio.sleep(0.01)
 
     @property
     def config(self) -> Path:
@@ -95,11 +101,11 @@ async def test_ready_follows_a_committed_write(ledger_url: str, tmp_path: Path) 
         pass  # now it is known there
     with closing(lock(ledger_url)) as other:
         async with managed(tmp_path) as daemon:
-            daemon.hear("STATUS", until="not ready: the ledger cannot be written")
+            daemon.hear("STATUS", saying="not ready: the ledger cannot be written")
             before = daemon.manager.waiting()
             assert (await daemon.status())["service"]["ready"] is False
             other.execute("ROLLBACK")
-            daemon.hear("READY", until="recording 0 transports")
+            daemon.hear("READY", saying="recording 0 transports")
             assert not any("READY" in words for words in before)
             assert (await daemon.status())["service"]["ready"] is True
             assert await daemon.stop(signal.SIGTERM) == 0
@@ -109,7 +115,7 @@ async def test_ready_follows_a_committed_write(ledger_url: str, tmp_path: Path) 
 async def test_ready_on_postgres(ledger_url: str, tmp_path: Path) -> None:
     """The same words come from a daemon whose ledger is a server's."""
     async with managed(tmp_path, url=ledger_url) as daemon:
-        daemon.hear("READY", until="recording 0 transports; 0 numbers committed")
+        daemon.hear("READY", saying="recording 0 transports; 0 numbers committed")
         daemon.hear("WATCHDOG")
         assert await daemon.stop(signal.SIGTERM) == 0
 
@@ -120,17 +126,17 @@ async def test_status_is_live_and_a_held_ledger_lives(tmp_path: Path) -> None:
     A ledger that answers that it cannot be written is no reason to kill the daemon.
     """
     async with managed(tmp_path, ACP_LEDGER_FAILURE__HOLD_SECONDS="1.5") as daemon:
-        daemon.hear("READY", until="recording 0 transports; 0 numbers committed")
+        daemon.hear("READY", saying="recording 0 transports; 0 numbers committed")
         async with daemon.address.editor(greeting(["send", "ready"], ["stay"])) as editor:
             await editor.hear(b"ready")
-            daemon.hear("STATUS", until="recording 1 transport; 3 numbers committed, commit p99 ")
+            daemon.hear("STATUS", saying="recording 1 transport; 3 numbers committed, commit p99 ")
             with closing(lock(daemon.address.url)):
                 await editor.say(PROMPT)
-                daemon.hear("STATUS", until="HOLDING 1 transport: SQLite says SQLITE_BUSY")
+                daemon.hear("STATUS", saying="HOLDING 1 transport: SQLite says SQLITE_BUSY")
                 daemon.hear("WATCHDOG")
-                daemon.hear("STATUS", until="NOT RECORDING, new sessions are refused")
+                daemon.hear("STATUS", saying="NOT RECORDING, new sessions are refused")
                 daemon.hear("WATCHDOG")
-        daemon.hear("STATUS", until="recording 0 transports")
+        daemon.hear("STATUS", saying="recording 0 transports")
 
 
 async def test_writer_that_is_stuck_is_not_alive() -> None:
@@ -176,11 +182,9 @@ async def test_disk_that_hangs_silences_the_watchdog(tmp_path: Path) -> None:
             await editor.hear(b"first")
             async with hanging_flushes(daemon.process.pid):
                 await editor.say(b"second\n")
-                while (await daemon.status())["service"]["missed"] < 1:  # noqa: ASYNC110  # another process tells
-                    await trio.sleep(0.01)
+                await daemon.missed(1)
                 daemon.manager.waiting()
-                while (await daemon.status())["service"]["missed"] < 4:  # noqa: ASYNC110  # likewise
-                    await trio.sleep(0.01)
+                await daemon.missed(4)
                 assert not [words for words in daemon.manager.waiting() if "WATCHDOG" in words]
             await editor.hear(b"second")
             daemon.hear("WATCHDOG")
@@ -193,8 +197,7 @@ async def hanging_flushes(pid: int) -> AsyncIterator[None]:
     command = ["strace", "-f", "-qq", "-e", "trace=fdatasync,fsync", "-e", inject, "-o", os.devnull, "-p", str(pid)]
     tracer = await trio.lowlevel.open_process(command, stderr=subprocess.PIPE)
     try:
-        while not await trio.to_thread.run_sync(_is_traced, pid):  # noqa: ASYNC110  # the kernel alone tells
-            await trio.sleep(0.01)
+        await until(lambda: _is_traced(pid))
         yield
     finally:
         tracer.terminate()
@@ -214,7 +217,7 @@ async def test_stopping_is_told_with_the_time_it_may_take(tmp_path: Path) -> Non
         async with daemon.address.editor(script) as editor:
             await editor.hear(b"ready")
             daemon.process.send_signal(signal.SIGTERM)
-            words = daemon.hear("STOPPING", until="stopping, 1 transport to end")
+            words = daemon.hear("STOPPING", saying="stopping, 1 transport to end")
             assert int(words["EXTEND_TIMEOUT_USEC"]) > 4 * 600_000_000
             daemon.hear("WATCHDOG")
             assert await daemon.stop(signal.SIGTERM) == 0, "the second signal shortens it"
@@ -234,7 +237,7 @@ async def test_reload_counts_for_what_opens_later(tmp_path: Path) -> None:
             now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
             daemon.process.send_signal(signal.SIGHUP)
             assert int(daemon.hear("RELOADING")["MONOTONIC_USEC"]) >= now
-            daemon.hear("READY", until="restart to change database.synchronous")
+            daemon.hear("READY", saying="restart to change database.synchronous")
             await before.say(b"x" * 200 + b"\n")
             await before.hear(b"x" * 200)
         async with daemon.address.editor(greeting(argv=(), agent=b"mine")) as named:
@@ -257,7 +260,7 @@ async def test_bad_file_keeps_the_settings(tmp_path: Path) -> None:
         daemon.config.write_text('[limits]\nline_bytes = 100\n[relay]\nstop_secnods = "canary"\n')
         daemon.process.send_signal(signal.SIGHUP)
         daemon.hear("RELOADING")
-        told = daemon.hear("READY", until="SETTINGS NOT RELOADED: ")["STATUS"]
+        told = daemon.hear("READY", saying="SETTINGS NOT RELOADED: ")["STATUS"]
         assert "stop_seconds" in told
         assert "canary" not in told
         line = b'{"pad":"' + b"x" * 200 + b'"}\n'
@@ -279,5 +282,5 @@ async def test_start_that_fails_is_explained(tmp_path: Path) -> None:
         foreign.execute("INSERT INTO alembic_version VALUES ('9999')")
     foreign.close()
     async with managed(tmp_path) as daemon:
-        daemon.hear("STATUS", until="not running: ")
+        daemon.hear("STATUS", saying="not running: ")
         assert await daemon.process.wait() == 12
