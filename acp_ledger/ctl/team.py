@@ -41,8 +41,8 @@ def create() -> int:
 def roles() -> None:
     """Print the SQL that makes an owner, a writer, an auditor and a reader of a ledger on Postgres.
 
-    It is for psql, as a superuser, in the ledger's database; it says itself what each role may do, and which names
-    can be given to it.
+    It is for psql, as a superuser or as the database's owner with CREATEROLE, in the ledger's database; it says itself
+    what each role may do, and which names can be given to it.
     """
     from acp_ledger.store.rights import roles_sql
 

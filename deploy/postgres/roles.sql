@@ -2,8 +2,8 @@
 --
 --     ledgerctl db roles | psql --dbname acp_ledger
 --
--- Run it as a superuser in the database of the ledger, before or after the ledger is made there, and as often as you
--- like. Other names, and another schema than public: psql -v schema=ledger -v owner=… -v writer=… -v reader=… -v auditor=…
+-- Run it as a superuser, or as the database's owner with CREATEROLE, in the database of the ledger, before or after the
+-- ledger is made there, and as often as you like. Other names, and another schema than public: psql -v schema=ledger -v owner=… -v writer=… -v reader=… -v auditor=…
 --
 --     owner    has the tables; for `ledgerctl db create` and `ledgerctl db upgrade`, and for nothing else
 --     writer   INSERT and SELECT on tables, SELECT on views; for acp-ledgerd
@@ -29,6 +29,11 @@ BEGIN;
 SELECT format('CREATE ROLE %I LOGIN', name)
   FROM unnest(ARRAY[:'owner', :'writer', :'reader', :'auditor']) AS name
  WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name)
+\gexec
+
+-- Only who is a member of a role may give it anything; a superuser is one of each.
+SELECT format('GRANT %I TO CURRENT_USER', :'owner')
+ WHERE NOT pg_has_role(:'owner', 'USAGE')
 \gexec
 
 -- Nobody else comes in, and nobody makes tables, temporary ones neither.

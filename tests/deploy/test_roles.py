@@ -219,6 +219,22 @@ def test_roles_are_given_to_a_ledger_that_is_there(ledger_url: str, cluster: Clu
     assert refusal(found, "writer", "DELETE FROM decisions") == "42501"
 
 
+def test_roles_need_no_superuser(cluster: Cluster) -> None:
+    """Who has the database and may make roles gives them, as on a server that is rented."""
+    found = Team(cluster, cluster.create())
+    engine = sqlalchemy.create_engine(found.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text("CREATE ROLE renter LOGIN CREATEROLE CREATEDB"))
+        connection.exec_driver_sql(f"ALTER DATABASE {found.database} OWNER TO renter")
+    found.run_roles(admin="renter")
+    assert found.ledgerctl("owner", "db", "create").exit_code == ExitCode.OK
+    found.run_roles(admin="renter")
+    Ledger.open(found.url_of("writer"), seed.DAEMON, at=seed.START).close()
+    assert refusal(found, "reader", "TABLE audit_turns") == ""
+    assert refusal(found, "writer", "DELETE FROM decisions") == "42501"
+    cluster.drop(found.url)
+
+
 def test_create_refuses_what_is_no_ledger(cluster: Cluster) -> None:
     """A database of other programs is left alone."""
     url = cluster.create()

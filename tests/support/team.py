@@ -42,10 +42,10 @@ class Team(NamedTuple):
         """The ledger's address for a role."""
         return self.url.replace("://postgres@", f"://{self.role(name)}@")
 
-    def run_roles(self, *settings: str) -> None:
-        """Run the shipped SQL as a superuser."""
+    def run_roles(self, *settings: str, admin: str = "postgres") -> None:
+        """Run the shipped SQL as a superuser, or as another who may."""
         names = [word for name in ROLES for word in ("-v", f"{name}={self.role(name)}")]
-        where = ["-h", "127.0.0.1", "-p", str(self.cluster.port), "-U", "postgres", "-d", self.database]
+        where = ["-h", "127.0.0.1", "-p", str(self.cluster.port), "-U", admin, "-d", self.database]
         sql = run("ledgerctl", "db", "roles").stdout
         psql = [str(self.cluster.programs / "psql"), "-X", "-q", *where, *names, *settings]
         subprocess.run(psql, input=sql, text=True, check=True, capture_output=True)
