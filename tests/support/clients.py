@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -141,14 +142,19 @@ class Client:
                 line, self._at = bytes(self.heard[self._at : end]), end + 1
                 if word in line:
                     return line
-            if not (data := self._stdout.read(65536)):
+            if not (data := self._read()):
                 raise AssertionError(f"no {word!r} in {bytes(self.heard[-2000:])!r}")
             self.heard += data
+
+    def _read(self) -> bytes:
+        if not select.select([self._stdout], [], [], PATIENCE)[0]:
+            raise AssertionError(f"nothing comes behind {bytes(self.heard[-2000:])!r}")
+        return self._stdout.read(65536)
 
     def rest(self) -> None:
         """Read to the end."""
         with suppress(ConnectionResetError):
-            while data := self._stdout.read(65536):
+            while data := self._read():
                 self.heard += data
 
     def stop(self) -> None:
@@ -187,6 +193,10 @@ class Client:
     def end(self) -> None:
         """Close stdin."""
         self._stdin.close()
+
+    def give_up(self) -> None:
+        """End it at once, because the test failed."""
+        self.process.kill()
 
     def over(self) -> int:
         """Wait for the end; the status, that of a signal as a shell gives it."""

@@ -51,6 +51,9 @@ def converse(wrong: Wrong, command: list[str], daemon: InstalledDaemon, way: Way
             _take(client, step)
         client.rest()
         client.end()
+    except BaseException:
+        client.give_up()
+        raise
     finally:
         status = client.over()
     return Played(bytes(client.heard), status, client.complaints)

@@ -86,6 +86,9 @@ def converse(command: list[str], folder: Path, environ: dict[str, str], way: Way
         client.say(*OPENING)
         client.hear(b"session/request_permission")
         client.stop()
+    except BaseException:
+        client.give_up()
+        raise
     finally:
         client.over()
     return client
