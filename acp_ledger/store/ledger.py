@@ -12,14 +12,14 @@ import sqlite3
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from sqlalchemy import func, insert, literal, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from acp_ledger.errors import LedgerError, LedgerLocked, StoreFault
 from acp_ledger.protocol.records import NO_CONNECTION
-from acp_ledger.store import chain, engine, files, holder, schema, tables
+from acp_ledger.store import chain, engine, files, heads, holder, schema, tables
 from acp_ledger.store.batch import Head, Insert, Link, Prepared, Salts, insert_statements, prepare
 from acp_ledger.store.faults import (
     MEND_READERS,
@@ -166,24 +166,16 @@ class Ledger:
     def _head(self, connection: Connection, transport_id: int) -> Head:
         if (known := self._heads.get(transport_id)) is not None:
             return known
-        found = [
-            row for table in (tables.frames, tables.transport_events) if (row := _last(connection, table, transport_id))
-        ]
-        if found:
-            head = max(found)
-        else:
-            genesis = select(tables.transports.c.chain).where(tables.transports.c.id == transport_id)
-            link = connection.execute(genesis).scalar()
-            if link is None:
-                raise CommitRefused(f"there is no transport {transport_id} in this ledger")
-            head = Head(0, bytes(link))
+        head = heads.head_of(connection, transport_id)
+        if head is None:
+            raise CommitRefused(f"there is no transport {transport_id} in this ledger")
         self._heads[transport_id] = head
         return head
 
     def _compare_heads(self, connection: Connection) -> None:
         """After a reconnection: every acknowledged head is still there, with the same link."""
         for transport_id, head in self._acknowledged.items():
-            if head.frame_seq and _link_at(connection, transport_id, head.frame_seq) != head.chain:
+            if head.frame_seq and heads.link_at(connection, transport_id, head.frame_seq) != head.chain:
                 raise LedgerRegressed(
                     f"the ledger lacks number {head.frame_seq} of transport {transport_id}, which it had committed",
                     hint="restore the newest copy, then run: ledgerctl verify",
@@ -201,8 +193,8 @@ class Ledger:
         """
         writer = self._ready()
         try:
-            heads = {transport_id: self._head(writer.connection, transport_id) for transport_id, _ in batch}
-            prepared = prepare(batch, heads, self._salts)
+            standing = {transport_id: self._head(writer.connection, transport_id) for transport_id, _ in batch}
+            prepared = prepare(batch, standing, self._salts)
         except CommitRefused:
             raise
         except SQLAlchemyError as error:
@@ -228,10 +220,10 @@ class Ledger:
         self._acknowledge(prepared)
 
     def _acknowledge(self, prepared: Prepared) -> None:
-        for heads in (self._heads, self._acknowledged):
-            heads.update(prepared.heads)
+        for known in (self._heads, self._acknowledged):
+            known.update(prepared.heads)
             for transport_id in prepared.ended:
-                heads.pop(transport_id, None)
+                known.pop(transport_id, None)
 
     def settle(self, batch: Sequence[tuple[int, Sequence[Entry]]]) -> bool:
         """After `CommitUnknown`: open the database again and look whether the batch is in it.
@@ -244,7 +236,7 @@ class Ledger:
             raise ValueError("this is not the batch whose outcome is unknown")
         writer = self._ready()
         try:
-            found = [_link_at(writer.connection, link.transport_id, link.frame_seq) for link in self._doubted]
+            found = [heads.link_at(writer.connection, link.transport_id, link.frame_seq) for link in self._doubted]
         except (SQLAlchemyError, sqlite3.Error) as error:
             self._give_up()
             raise CommitHeld(f"the ledger cannot be read: {driver_error(error)}", hint=MEND_RESTART) from error
@@ -382,22 +374,6 @@ class Ledger:
                 writer.driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
         self._give_up()
         self._unlock()
-
-
-def _last(connection: Connection, table: Any, transport_id: int) -> Head | None:
-    c = table.c
-    query = select(c.frame_seq, c.chain).where(c.transport_id == transport_id).order_by(c.frame_seq.desc()).limit(1)
-    row = connection.execute(query).first()
-    return None if row is None else Head(row[0], bytes(row[1]))
-
-
-def _link_at(connection: Connection, transport_id: int, frame_seq: int) -> bytes | None:
-    for table in (tables.frames, tables.transport_events):
-        c = table.c
-        query = select(c.chain).where(c.transport_id == transport_id, c.frame_seq == frame_seq)
-        if (link := connection.execute(query).scalar()) is not None:
-            return bytes(link)
-    return None
 
 
 def _numbers(batch: Sequence[tuple[int, Sequence[Entry]]]) -> set[tuple[int, int]]:
