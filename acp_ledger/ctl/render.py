@@ -34,6 +34,9 @@ NOT_OFFERED: Final = "(not offered)"
 UNCUT: Final = ("at", "event")
 """Columns a narrow terminal shows whole, as it does every time: cut, they say nothing."""
 
+WIDEST_LIVE: Final = 60
+"""A longer value moves the rest of its own line, and of no other."""
+
 GUTTER: Final = 2
 """Blanks between two columns of a drawn table."""
 
@@ -238,17 +241,13 @@ def _draw_live(listing: Listing, options: Options) -> None:
     """Write rows for a person as they come: nothing is cut, and a column only ever grows wider."""
     from rich.cells import cell_len
 
-    color = wants_color(options.color, sys.stdout)
     widths = [len(name) for name in listing.columns]
     sys.stdout.write("  ".join(name.upper() for name in listing.columns) + "\n")
     for row in listing.rows:
         texts = [cell(name, local_time(name, value, options)) for name, value in zip(listing.columns, row, strict=True)]
-        widths = [max(width, cell_len(text)) for width, text in zip(widths, texts, strict=True)]
+        widths = [max(width, min(cell_len(text), WIDEST_LIVE)) for width, text in zip(widths, texts, strict=True)]
         padded = [text + " " * (width - cell_len(text)) for width, text in zip(widths, texts, strict=True)]
-        shown = [
-            part.replace(text, _painted(text), 1) if color else part for part, text in zip(padded, texts, strict=True)
-        ]
-        sys.stdout.write("  ".join(shown).rstrip() + "\n")
+        sys.stdout.write("  ".join(padded).rstrip() + "\n")
 
 
 def fitting(natural: dict[str, int], room: int) -> dict[str, int]:
