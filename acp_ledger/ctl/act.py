@@ -145,7 +145,15 @@ def _over(named: str, options: Options) -> LedgerError | None:
         return None
     where = f"transport {transport.transport_id} of {transport.agent}"
     if transport.closed_at is None:
+        if transport.transport_id in _held(options):
+            return None  # it is this daemon's, which said what is to be said
         words = f"{named} is open in the ledger, and not with this daemon: {where} was opened on {transport.host}"
         return LedgerError(words, hint="do it there; a daemon that died closes what it left open at its next start")
     words = f"{named} is over: {where} was closed at {transport.closed_at} ({transport.close_reason})"
     return LedgerError(words, hint=f"ledgerctl show {last.transport_id}/{last.id}" if last.kind == "session" else None)
+
+
+def _held(options: Options) -> set[object]:
+    """The transports that the daemon has open."""
+    told = ask(socket_path(options), handshake.REQUEST_STATUS)
+    return {each.get("transport_id") for each in told.get("transports", ())}

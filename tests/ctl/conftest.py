@@ -59,7 +59,7 @@ def seeded_file(tmp_path: Path, _template: Path) -> Path:
 
 @pytest.fixture
 def answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A socket on which something answers as a daemon would, once."""
+    """A socket on which something answers as a daemon would: a line to each who asks, in this order."""
     path = tmp_path / "d.sock"
     monkeypatch.setenv("ACP_LEDGER_SOCKET__PATH", str(path))
     listener = socket.socket(socket.AF_UNIX)
@@ -67,8 +67,8 @@ def answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     listener.listen()
     threads: list[threading.Thread] = []
 
-    def answer(line: bytes) -> None:
-        threads.append(threading.Thread(target=_answer_once, args=(listener, line)))
+    def answer(*lines: bytes) -> None:
+        threads.append(threading.Thread(target=lambda: [_answer_once(listener, line) for line in lines]))
         threads[-1].start()
 
     yield answer

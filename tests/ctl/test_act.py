@@ -140,7 +140,8 @@ def test_wrong_usage_asks_nobody(cli: Cli, arguments: tuple[str, ...]) -> None:
 
 def test_what_another_daemon_has_is_told(cli: Cli, seeded_file: Path, answering: Any) -> None:
     """What is open in the ledger and not here is for the machine where it was opened."""
-    answering(handshake.encode_refusal("nothing open is called 'x'", "ledgerctl status"))
+    refusal = handshake.encode_refusal("nothing open is called 'x'", "ledgerctl status")
+    answering(refusal, handshake.encode_answer(transports=[]))
     transport = json.loads(cli("agents", "-L", str(seeded_file), "-o", "json").stdout)["agents"][-1]["transport_id"]
     result = cli("stop", str(transport), "-L", str(seeded_file))
     assert result.exit_code == ExitCode.FAILED
