@@ -68,13 +68,18 @@ def answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     threads: list[threading.Thread] = []
 
     def answer(*lines: bytes) -> None:
-        threads.append(threading.Thread(target=lambda: [_answer_once(listener, line) for line in lines]))
+        threads.append(threading.Thread(target=_answer_each, args=(listener, lines)))
         threads[-1].start()
 
     yield answer
     for thread in threads:
         thread.join(10)
     listener.close()
+
+
+def _answer_each(listener: socket.socket, lines: tuple[bytes, ...]) -> None:
+    for line in lines:
+        _answer_once(listener, line)
 
 
 def _answer_once(listener: socket.socket, line: bytes) -> None:
