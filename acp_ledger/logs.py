@@ -127,6 +127,9 @@ _PLAIN_ID: Final = re.compile(r"[!-~]{1,128}")
 LONGEST_TEXT: Final = 500
 """Characters of a text field that are kept. An agent's name is its own word and may be long; ours are not."""
 
+LONGEST_LIST: Final = 20
+"""Values of a list that are kept."""
+
 LONGEST_ERROR: Final = 20_000
 """Characters of an error's traceback that are kept."""
 
@@ -228,7 +231,7 @@ def _allowed(key: str, value: object) -> object:
     if key == SESSION_ID and isinstance(value, str) and _PLAIN_ID.fullmatch(value):
         return value
     if isinstance(value, tuple | list) and key in TEXT_FIELDS | {SESSION_ID}:
-        return [_allowed(key, item) for item in value[:20]]
+        return [_allowed(key, item) for item in value[:LONGEST_LIST]]
     size = f", {len(value)}" if isinstance(value, str | bytes | tuple | list | dict) else ""
     return f"[withheld: {type(value).__name__}{size}]"
 

@@ -110,6 +110,7 @@ class Relay:
         self._policy = policy
         self._guard = guard_of(policy, self.observer, strict=rules.strict)
         self._backlog = {TO_CLIENT: Backlog(self.lane), TO_AGENT: Backlog(self.lane)}
+        self._sessions = 0  # whose ids the log has
         self._runner = runner
         self._first = first
         self._clock = WallClock()
@@ -263,7 +264,16 @@ class Relay:
             marks = ()
             if not count % LINES_A_STEP:
                 await trio.lowlevel.checkpoint()
+        if len(self.observer.sessions) != self._sessions:
+            self._log_sessions()
         return True
+
+    def _log_sessions(self) -> None:
+        """From here on the log's events of this connection are found by the ids of its sessions, the newest of them."""
+        ids = list(self.observer.sessions)
+        logs.get_logger(transport_id=self.transport_id, session_id=ids[self._sessions :]).info(logs.SESSION_SEEN)
+        self.log = logs.get_logger(transport_id=self.transport_id, session_id=ids[-logs.LONGEST_LIST :])
+        self._sessions = len(ids)
 
     async def _judge(
         self,

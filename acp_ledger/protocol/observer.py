@@ -51,7 +51,7 @@ from acp_ledger.protocol.transcript import DEFAULT_TEXT_BYTES
 from acp_ledger.protocol.updates import update
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import KeysView, Sequence
 
     from acp_ledger.protocol.envelope import IdKey
     from acp_ledger.protocol.sessions import SessionState
@@ -82,6 +82,11 @@ class Observer:
     def revision(self) -> str:
         """The protocol revision the next line is read under."""
         return self._connection.reading.revision
+
+    @property
+    def sessions(self) -> KeysView[str]:
+        """The agent's ids of the sessions seen so far, in order."""
+        return self._connection.sessions.ids
 
     def open_requests(self, direction: Direction) -> tuple[OpenRequest, ...]:
         """The requests sent in that direction that wait for their answer, in the order of asking."""

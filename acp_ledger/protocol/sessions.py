@@ -12,6 +12,8 @@ from acp_ledger.protocol.envelope import identity
 from acp_ledger.protocol.records import Phase, Session, Turn
 
 if TYPE_CHECKING:
+    from collections.abc import KeysView
+
     from acp_ledger.protocol.draft import Draft
 
 SESSIONS: Final = 4_096
@@ -76,6 +78,11 @@ class Sessions:
         self._turn_id = 0
         self.turns: dict[int, OpenTurn] = {}
         self.opened = False
+
+    @property
+    def ids(self) -> KeysView[str]:
+        """The ids of the sessions seen so far, in order; of one that is too long its digest."""
+        return self._by_id.keys()
 
     def see(self, acp_session_id: str, draft: Draft, *, update: bool = False) -> SessionState | None:
         """The session with that id, numbered now when it is new; None past the bound."""
