@@ -143,8 +143,8 @@ class RelaySettings(Section):
         default=False,
         description="Whether a line is withheld that does not parse, or that two parsers may read differently: bad "
         "UTF-8, `NaN`, a repeated key, an id in use, an answer to nothing that waits, a line over "
-        "`limits.parse_bytes`. It is stored, its sender gets a JSON-RPC error, and so does whoever waits for it. Otherwise such a line is "
-        "flagged and forwarded.",
+        "`limits.parse_bytes`. It is stored, its sender gets a JSON-RPC error, and so does whoever waits for it. "
+        "Otherwise such a line is flagged and forwarded.",
     )
 
 
@@ -393,7 +393,8 @@ def _problem(detail: ErrorDetails, origins: dict[str, str]) -> str:
     while location and ".".join(location) not in origins:
         location.pop()
     origin = origins.get(".".join(location), DEFAULT)
-    what = origin if origin.startswith(PREFIX) else f"{origin}: {key}"
+    inside = key[len(".".join(location)) :].removeprefix(".")  # where in a variable's list or table
+    what = f"{origin}: {inside}".removesuffix(": ") if origin.startswith(PREFIX) else f"{origin}: {key}"
     message = detail["msg"].removeprefix("Value error, ")
     if detail["type"] in {"model_type", "dict_type", "model_attributes_type"}:
         message = f"is a table; write its keys under [{key}]"

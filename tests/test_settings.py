@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -340,3 +341,18 @@ def test_keys_name_their_units_and_are_described() -> None:
             assert field.description or sources.section_of(field.annotation), name
             if isinstance(field.default, int | float) and not isinstance(field.default, bool):
                 assert name.endswith(("_bytes", "_seconds"))
+
+
+def test_policy_comes_from_variables_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists and rules are JSON there, switches are words, and a wrong rule is told with its place in the list."""
+    rule = {"name": "a", "tool_kind": "read", "answer": "ask"}
+    monkeypatch.setenv("ACP_LEDGER_POLICY__ALLOW_TOOL_KINDS", '["read"]')
+    monkeypatch.setenv("ACP_LEDGER_POLICY__NEVER_ALWAYS", "true")
+    monkeypatch.setenv("ACP_LEDGER_AGENTS__X__POLICY__ALLOW_TITLE_PREFIXES", '["npm "]')
+    monkeypatch.setenv("ACP_LEDGER_POLICY__RULES", json.dumps([rule]))
+    found = load()
+    assert (found.policy.allow_tool_kinds, found.policy.never_always) == (("read",), True)
+    assert found.policy.rules[0].model_dump(exclude_none=True) == rule
+    assert found.agents["x"].policy.model_fields_set == {"allow_title_prefixes"}
+    monkeypatch.setenv("ACP_LEDGER_POLICY__RULES", json.dumps([rule | {"answer": CANARY}]))
+    assert [problem.partition(": input")[0] for problem in _problems()] == ["ACP_LEDGER_POLICY__RULES: 0.answer"]

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from acp_ledger.daemon.opening import policy_of
+from acp_ledger.daemon.own import error_line
 from acp_ledger.handshake import PURPOSE_RUN, Greeting
 from tests.daemon.house import (
     CANCEL,
@@ -97,6 +98,8 @@ def withdraw(token: str) -> str:
     return f'{{"jsonrpc":"2.0","method":"$/cancel_request","params":{{"requestId":{token}}}}}'
 
 
+READ = '{"jsonrpc":"2.0","id":5,"method":"fs/read_text_file","params":{"sessionId":"s","path":"/x"}}'
+IN_USE = "a question under an id that is in use was not passed on (policy.mode)"
 TWICE = '"kind":"edit","kind":"read"'
 PROMISES = {
     "a match is answered here and not shown": Row("enforce", [ask()], [], [answer("1", "<allow_once>")], [GRANTED]),
@@ -155,6 +158,13 @@ PROMISES = {
         [],
         [answer("1", "<reject_once>"), answer("2", "<reject_always>")],
         [("selected", f"<reject_{each}>", "reject", "policy", ALONE) for each in ("once", "always")],
+    ),
+    "nobody there: under an id that is in use nothing is answered": Row(
+        "alone",
+        [READ, ask("5")],
+        [0],
+        [error_line("null", IN_USE, "withheld", -32600)],
+        [],
     ),
     "nobody there: nothing to refuse with": Row(
         "alone",
