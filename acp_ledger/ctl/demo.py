@@ -14,14 +14,13 @@ import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from acp_ledger.ctl import demo_agent
-from acp_ledger.ctl.demo_client import Conversation, DemoError, converse
+from acp_ledger.ctl.demo_client import DemoError, Recording, converse
 from acp_ledger.ctl.options import Command, current_options
 from acp_ledger.ctl.render import document
 from acp_ledger.ctl.text import escape
@@ -39,22 +38,6 @@ _LOOK_SECONDS: Final = 0.02
 _TAIL_BYTES: Final = 2_000
 _RUNNER: Final = "import sys; from acp_ledger.run import main; sys.exit(main())"
 """What the installed `acp-ledger-run` does, by the interpreter that runs us and not by one found on PATH."""
-
-
-@dataclass(frozen=True)
-class Recording:
-    """A played script: where its ledger is, how to find its rows, and what both peers sent and heard."""
-
-    directory: Path
-    url: str
-    label: str
-    conversation: Conversation
-    daemon_pid: int
-    witnessed: int
-
-    def agent_log(self, name: str) -> list[bytes]:
-        """Give the lines of one of the agent's logs."""
-        return (self.directory / name).read_bytes().splitlines()
 
 
 @click.command(

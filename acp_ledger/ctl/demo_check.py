@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from acp_ledger.ctl.demo import Recording
+    from acp_ledger.ctl.demo_client import Recording
     from acp_ledger.store.verify import Report
 
 ROWS_SHOWN: Final = 3

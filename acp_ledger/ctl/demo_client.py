@@ -17,6 +17,7 @@ from acp_ledger.errors import LedgerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 PATIENCE: Final = 60.0
 """Seconds after which a conversation that hangs is ended."""
@@ -35,6 +36,22 @@ class Conversation:
     sent: list[bytes] = field(default_factory=list)
     received: list[bytes] = field(default_factory=list)
     exit_status: int = -1
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A played script: where its ledger is, how to find its rows, and what both peers sent and heard."""
+
+    directory: Path
+    url: str
+    label: str
+    conversation: Conversation
+    daemon_pid: int
+    witnessed: int
+
+    def agent_log(self, name: str) -> list[bytes]:
+        """Give the lines of one of the agent's logs."""
+        return (self.directory / name).read_bytes().splitlines()
 
 
 class Client:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from acp_ledger.ctl import demo_agent
-from acp_ledger.ctl.demo import Recording, record
+from acp_ledger.ctl.demo import record
 from acp_ledger.ctl.demo_check import examine
-from acp_ledger.ctl.demo_client import DemoError
+from acp_ledger.ctl.demo_client import DemoError, Recording
 from acp_ledger.ctl.demo_witness import Witness
 from acp_ledger.errors import ExitCode
 
