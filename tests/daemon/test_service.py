@@ -102,11 +102,13 @@ async def test_ready_follows_a_committed_write(ledger_url: str, tmp_path: Path) 
     with closing(lock(ledger_url)) as other:
         async with managed(tmp_path) as daemon:
             daemon.hear("STATUS", saying="not ready: the ledger cannot be written")
+            daemon.process.send_signal(signal.SIGHUP)
+            await until(lambda: "config.reloaded" in (tmp_path / "log").read_text())
             before = daemon.manager.waiting()
             assert (await daemon.status())["service"]["ready"] is False
             other.execute("ROLLBACK")
             daemon.hear("READY", saying="recording 0 transports")
-            assert not any("READY" in words for words in before)
+            assert not any(words.keys() & {"READY", "RELOADING"} for words in before)
             assert (await daemon.status())["service"]["ready"] is True
             assert await daemon.stop(signal.SIGTERM) == 0
 
@@ -284,3 +286,21 @@ async def test_start_that_fails_is_explained(tmp_path: Path) -> None:
     async with managed(tmp_path) as daemon:
         daemon.hear("STATUS", saying="not running: ")
         assert await daemon.process.wait() == 12
+
+
+async def test_hangup_at_a_terminal_stops(tmp_path: Path) -> None:
+    """Where the daemon was started by hand, a hangup says that its terminal is gone; it ends in good order."""
+    ours, terminal = os.openpty()
+    address = Address(tmp_path / "s.sock", f"sqlite:///{tmp_path}/ledger.db")
+    command = [*PROGRAM, "--ledger", address.url, "--socket", str(address.path)]
+    process = await trio.lowlevel.open_process(command, stderr=terminal)
+    os.close(terminal)
+    try:
+        await until(address.path.exists)
+        process.send_signal(signal.SIGHUP)
+        with trio.fail_after(PATIENCE):
+            assert await process.wait() == 0
+    finally:
+        process.kill()
+        os.close(ours)
+    assert not address.path.exists()
