@@ -11,12 +11,15 @@ from sqlalchemy import func, select, text
 
 from acp_ledger.store import schema, tables
 from acp_ledger.store.faults import CommitHeld, CommitUnknown
+from acp_ledger.store.ledger import Ledger
+from tests.support import seed
 from tests.support.postgres import ON_POSTGRES, ON_SQLITE
+from tests.support.team import made_by_owner
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from acp_ledger.store.ledger import Ledger
+    from tests.support.postgres import Cluster
 
 
 def _rows(ledger: Ledger) -> list[int]:
@@ -80,3 +83,11 @@ def test_database_that_takes_no_rows_is_not_proven(ledger: Ledger, damage: str) 
     ledger.reading().execute(text(damage))
     with pytest.raises(CommitHeld):
         ledger.prove()
+
+
+def test_writers_role_may_prove(cluster: Cluster) -> None:
+    """A daemon whose role may insert and select, and nothing else, becomes ready."""
+    for team in made_by_owner(cluster):
+        opened = Ledger.open(team.url_of("writer"), seed.DAEMON, at=seed.START)
+        opened.prove()
+        opened.close()
