@@ -109,14 +109,15 @@ mount --bind "$1/journald.conf" /etc/systemd/journald.conf
 journald=$!
 trap 'kill $journald' EXIT
 while [ ! -S /run/systemd/journal/socket ]; do kill -0 $journald; done
-"$3" -c "$4"
+connected='JOURNAL_STREAM=$(stat -Lc %d:%i /proc/self/fd/2) exec "$@"'  # as a service manager says it
+systemd-cat --identifier=any sh -c "$connected" sh "$3" -c "$4"
 journalctl --sync
 journalctl --directory=/run/log/journal --output=cat --output-fields=MESSAGE,ACP_TRANSPORT_ID ACP_SESSION_ID=two
 """
 
 SENDS = """
 from acp_ledger import logs
-logs.configure(form="journal")
+logs.configure()
 log = logs.get_logger(transport_id=7)
 log.info(logs.AGENT_SPAWNED, pid=1)
 log.info(logs.TRANSPORT_CLOSED, session_id=["one", "two"], close_reason="agent_ended")
@@ -129,7 +130,7 @@ except OSError:
 
 @pytest.mark.skipif(not _private_mounts(), reason="needs root, unshare and systemd-journald")
 def test_journald_finds_an_event_by_its_session(tmp_path: Path) -> None:
-    """`journalctl ACP_SESSION_ID=…` shows the events of that session, and no others."""
+    """A program whose standard error leads to journald is found by `journalctl ACP_SESSION_ID=…`, unasked."""
     command = ["unshare", "-m", "sh", "-c", SCRIPT, "sh", str(tmp_path), str(JOURNALD), sys.executable, SENDS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
