@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +120,30 @@ def test_acpx_notices_nothing(
     same_bytes(daemon, tmp_path / "at_client", tmp_path / "at_agent")
     asked = "SELECT outcome, effect FROM audit_decisions WHERE transport_id = :id"
     assert daemon.query(asked, id=daemon.transports()[-1]) == [("selected", effect)]
+
+
+def test_acpx_session_notices_nothing(daemon: InstalledDaemon, installed: Peers, tmp_path: Path) -> None:
+    """A session that acpx keeps, with a process to begin it and another to go on, is the same; both are recorded."""
+
+    def run(agent: list[str], name: str) -> list[tuple[int, str]]:
+        home = tmp_path / name
+        home.mkdir()
+        command = [*installed.acpx(), "--approve-all", "--agent", " ".join(agent)]
+        said = [
+            Outcome([*command, *words], tmp_path, home=home)
+            for words in (["sessions", "new"], ["prompt", "hello"], ["sessions", "close"])
+        ]
+        return [(each.status, re.sub("[0-9a-f]{32}", "ID", each.said)) for each in said]
+
+    direct = run(installed.example_agent(), "direct")
+    before = len(daemon.transports())
+    relayed = run(daemon.runner(installed.example_agent()), "relayed")
+    assert relayed == direct
+    assert [status for status, _said in direct] == [0, 0, 0]
+    daemon.wait_for("transport.closed", before + 2)
+    kept = "SELECT turns, allowed FROM audit_sessions WHERE transport_id IN (:one, :two) ORDER BY transport_id"
+    one, two = daemon.transports()[before:]
+    assert daemon.query(kept, one=one, two=two) == [(0, 0), (1, 1)]
 
 
 def test_peers_on_postgres(cluster: Any, installed: Peers, tmp_path: Path) -> None:
