@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 import click
 
-from acp_ledger import run, settings, sources
+from acp_ledger import run, sections, settings, sources
 from acp_ledger.ctl.main import root
 from acp_ledger.daemon.main import main as daemon
 from acp_ledger.errors import MEANINGS
@@ -80,7 +80,7 @@ def _sections() -> Iterator[tuple[str, type[BaseModel], list[Key]]]:
         model = sources.section_of(field.annotation)
         if model is None:
             raise TypeError(f"{name} is no section")
-        yield from _section(f"{name}.NAME" if model is settings.AgentSettings else name, model)
+        yield from _section(f"{name}.NAME" if model is sections.AgentSettings else name, model)
 
 
 def _section(table: str, model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel], list[Key]]]:
@@ -98,7 +98,7 @@ def config_example() -> str:
         "# Settings of acp-ledger. Every key is here with its default, so an empty file means the same as this one.",
         "# Read from ~/.config/acp-ledger/config.toml, then /etc/acp-ledger/config.toml; `--config FILE` replaces both.",
         "# A variable wins over a file, and a flag over both. A key that is not known is an error.",
-        "# Made by `python -m docs.generate` from acp_ledger/settings.py.",
+        "# Made by `python -m docs.generate` from acp_ledger/sections.py.",
     ]
     for table, model, keys in _sections():
         named = ".NAME" in table
@@ -152,7 +152,7 @@ def config_page() -> str:
         lines += ["|---|---|---|---|"]
         for key in keys:
             default = f"`{key.toml()}`" if key.default is not None else ("required" if key.required else "not set")
-            default = "as `[policy]`" if model is settings.AgentPolicySettings else default
+            default = "as `[policy]`" if model is sections.AgentPolicySettings else default
             lines.append(f"| `{key.name}` | {default} | {key.choices} | {key.description} |")
     names = ", ".join(f"`{name}`" for name in sorted(settings.IGNORED_VARIABLES))
     lines += [
