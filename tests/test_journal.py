@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -112,7 +113,7 @@ while [ ! -S /run/systemd/journal/socket ]; do kill -0 $journald; done
 connected='JOURNAL_STREAM=$(stat -Lc %d:%i /proc/self/fd/2) exec "$@"'  # as a service manager says it
 systemd-cat --identifier=any sh -c "$connected" sh "$3" -c "$4"
 journalctl --sync
-journalctl --directory=/run/log/journal --output=cat --output-fields=MESSAGE,ACP_TRANSPORT_ID ACP_SESSION_ID=two
+journalctl --directory=/run/log/journal --output=json ACP_SESSION_ID=two
 """
 
 SENDS = """
@@ -134,7 +135,7 @@ def test_journald_finds_an_event_by_its_session(tmp_path: Path) -> None:
     command = ["unshare", "-m", "sh", "-c", SCRIPT, "sh", str(tmp_path), str(JOURNALD), sys.executable, SENDS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        "transport.closed transport_id=7 session_id=one,two close_reason=agent_ended",
-        "7",
-    ]
+    [found] = [json.loads(line) for line in done.stdout.splitlines()]
+    assert found["MESSAGE"] == "transport.closed transport_id=7 session_id=one,two close_reason=agent_ended"
+    assert found["ACP_SESSION_ID"] == ["one", "two"]
+    assert (found["ACP_TRANSPORT_ID"], found["PRIORITY"]) == ("7", "6")
