@@ -1,4 +1,4 @@
-"""Makes the pages that repeat what the code says: config.example.toml, docs/{config,cli,schema,sql-cookbook}.md.
+"""Makes the pages that repeat what the code says: config.example.toml, half of docs/*.md, and docs/man.
 
     python -m docs.generate            writes them
     python -m docs.generate --check    says which are not current, and exits with 1
@@ -23,7 +23,7 @@ from acp_ledger import run, sections, settings, sources
 from acp_ledger.ctl.main import root
 from acp_ledger.daemon.main import main as daemon
 from acp_ledger.errors import MEANINGS
-from docs import cookbook, schema
+from docs import cookbook, man, schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -172,7 +172,9 @@ def cli_page() -> str:
         "# Commands",
         "",
         MADE,
-        "After this page you can call every command. `ledgerctl` is also installed as `acp-ledgerctl`.",
+        "After this page you can call every command. `ledgerctl` is also installed as `acp-ledgerctl`. The same is in",
+        "`man ledgerctl`, `man acp-ledger-run` and `man acp-ledgerd`; settings are in `man acp-ledger.toml`, the views in",
+        "`man acp-ledger-schema`. `man` finds them beside every folder of programs that is on `PATH`.",
         "",
         "## Exit codes",
         "",
@@ -213,12 +215,55 @@ def help_of(command: click.Command, path: tuple[str, ...]) -> str:
     return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 
 
+def _ledgerctl() -> str:
+    titled = [man.Titled(" ".join(path), help_of(command, path)) for path, command in commands(root, ("ledgerctl",))]
+    codes = {str(code.value): meaning for code, meaning in MEANINGS.items()}
+    return man.command_page("ledgerctl.1", "ledgerctl [OPTIONS] COMMAND [ARGS]...", titled, codes)
+
+
+def _daemon() -> str:
+    titled = [man.Titled("", help_of(daemon, ("acp-ledgerd",)))]
+    codes = {str(code.value): meaning for code, meaning in MEANINGS.items()}
+    return man.command_page("acp-ledgerd.8", "acp-ledgerd [OPTIONS]", titled, codes)
+
+
+def _runner() -> str:
+    statuses = {
+        "0 to 125": "The agent's own status.",
+        "126, 127": "The agent cannot be started, as env(1) says it.",
+        "128+N": "The agent was ended by signal N.",
+        "69": "No daemon could be reached or started, so the agent was not.",
+    }
+    return man.command_page("acp-ledger-run.1", run.USAGE, [man.Titled("", run.HELP)], statuses)
+
+
+def _settings() -> str:
+    chapters = [
+        (f"[{table}]", _meaning(model), {key.name: _told(key) for key in keys}) for table, model, keys in _sections()
+    ]
+    opening = (
+        "TOML, in tables and keys. An empty file means the same as none. A key that is not known is an error; variables"
+        " named ACP_LEDGER_TABLE__KEY win over files, and flags over both."
+    )
+    return man.list_page("acp-ledger.toml.5", opening, chapters)
+
+
+def _told(key: Key) -> str:
+    default = key.toml()
+    return f"{key.description} Default: {default if default is not None else 'not set'}."
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "config.example.toml": config_example,
     "docs/config.md": config_page,
     "docs/cli.md": cli_page,
     "docs/schema.md": lambda: schema.page(MADE),
     "docs/sql-cookbook.md": lambda: cookbook.page(MADE),
+    "docs/man/ledgerctl.1": _ledgerctl,
+    "docs/man/acp-ledgerd.8": _daemon,
+    "docs/man/acp-ledger-run.1": _runner,
+    "docs/man/acp-ledger.toml.5": _settings,
+    "docs/man/acp-ledger-schema.7": lambda: man.list_page("acp-ledger-schema.7", schema.MANUAL, schema.chapters()),
 }
 
 
@@ -231,6 +276,7 @@ def main() -> int:
     for name in stale:
         sys.stdout.write(f"{name} {'is not current' if check else 'written'}\n")
         if not check:
+            (ROOT / name).parent.mkdir(exist_ok=True)
             (ROOT / name).write_text(PAGES[name](), encoding="utf-8")
     return 1 if check and stale else 0
 

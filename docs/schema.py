@@ -151,6 +151,22 @@ def _views() -> Iterator[str]:
             yield f"| `{column}` | {OWN.get(f'{name}.{column}') or COMMON[column]} |"
 
 
+MANUAL: Final = (
+    "The views are the audit contract: the same columns and RFC 3339 times on SQLite and Postgres. The tables below them"
+    " may grow new tables; their columns never change, and no row is ever updated. Times in tables are microseconds"
+    " since 1970 in UTC. NULL means not applicable, or not said. The layout of the hashes is in docs/schema.md."
+)
+"""What the manual says before its chapters."""
+
+
+def chapters() -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Every view, then every table: its name, what its row is, and each column's meaning."""
+    for name, columns in view_columns().items():
+        yield name, VIEWS[name], {column: OWN.get(f"{name}.{column}") or COMMON[column] for column in columns}
+    for table in metadata.tables.values():
+        yield table.name, table.comment or "", {column.name: column.comment or "" for column in table.columns}
+
+
 def view_columns() -> dict[str, list[str]]:
     """The columns of each view, in order, as the database names them."""
     engine = create_engine("sqlite://")

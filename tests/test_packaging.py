@@ -12,6 +12,8 @@ from typing import Final
 
 import pytest
 
+from docs import man
+
 ROOT: Final = Path(__file__).parent.parent
 PROGRAMS: Final = {"acp-ledgerd", "ledgerctl", "acp-ledgerctl"}
 RUNNER: Final = "scripts/acp-ledger-run"
@@ -56,6 +58,13 @@ def test_wheel_holds_the_units(wheel: Path) -> None:
     wanted = {f"{place}/{path.name}" for kind, place in places.items() for path in (folder / kind).iterdir()}
     assert len(wanted) == 6
     assert wanted <= names
+
+
+def test_wheel_holds_the_manual(wheel: Path) -> None:
+    """Every manual page is installed where `man` looks for it."""
+    names = {name.partition(".data/data/")[2] for name in zipfile.ZipFile(wheel).namelist()}
+    wanted = {f"share/man/man{page.rpartition('.')[2]}/{page}" for page in man.NAMES}
+    assert wanted == {name for name in names if name.startswith("share/man/")}
 
 
 def test_wheel_holds_the_cookbook(wheel: Path) -> None:
