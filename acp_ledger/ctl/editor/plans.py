@@ -113,7 +113,7 @@ def _plan_new(plan: Plan, entries: Sequence[Entry], editor: Editor, request: Req
     if there.state is State.RECORDED:
         return plan._replace(recorded=(there.name,))
     raise UsageError(
-        f"there is an agent named {there.name} already", hint=f"ledgerctl editor setup {editor.name} --name TITLE …"
+        f"there is an agent named {there.name} already", hint=f"ledgerctl editor setup {editor.name} --title TITLE …"
     )
 
 

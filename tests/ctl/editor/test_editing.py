@@ -197,7 +197,7 @@ def test_title_that_is_taken_is_refused(desk: Desk) -> None:
     """A new agent never takes the place of one that is there."""
     file = desk.settings("jetbrains", b'{"agent_servers": {"Mine": {"command": "a"}}}')
     done = desk.setup("jetbrains", "--title", "Mine", "--", "b")
-    assert done.exit_code == ExitCode.USAGE
+    assert (done.exit_code, "setup jetbrains --title TITLE" in done.stderr) == (ExitCode.USAGE, True)
     assert file.read_bytes() == b'{"agent_servers": {"Mine": {"command": "a"}}}'
 
 
