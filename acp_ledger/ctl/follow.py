@@ -11,7 +11,7 @@ import select
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from acp_ledger.ctl.browse import Wanted, as_shown, chosen_filter, chosen_rows, columns_of, compiled, matches, within
+from acp_ledger.ctl.choosing import Wanted, as_shown, chosen_filter, chosen_rows, columns_of, compiled, matches, within
 from acp_ledger.ctl.options import Options, current_options
 from acp_ledger.ctl.reading import ledger_url, open_ledger
 from acp_ledger.ctl.render import Listing, emit, note
