@@ -108,13 +108,28 @@ def plan_setup(content: bytes, editor: Editor, request: Request) -> Plan:
 
 def _plan_new(plan: Plan, entries: Sequence[Entry], editor: Editor, request: Request) -> Plan:
     there = next((entry for entry in entries if entry.name == request.title), None)
+    twins = [entry for entry in entries if entry.state is State.REGISTRY and _is_run_as(entry, request.words)]
+    plan = plan._replace(notes=tuple(_bypasses(twin, editor, request.title) for twin in twins))
     if there is None:
-        return _add(plan, editor, request.title, _fresh(editor, request.runner, request.words, env=True))
+        fresh = _fresh(editor, request.runner, request.words, env=not twins)
+        own = _other_members(jsonc.parse(plan.content), editor, twins[0].name) if twins else []
+        return _add(plan, editor, request.title, [*fresh, *own])
     if there.state is State.RECORDED:
         return plan._replace(recorded=(there.name,))
     raise UsageError(
         f"there is an agent named {there.name} already", hint=f"ledgerctl editor setup {editor.name} --title TITLE …"
     )
+
+
+def _is_run_as(entry: Entry, words: Sequence[str]) -> bool:
+    """Tell whether an agent that a registry runs is the one that our words name."""
+    agent = agent_of_registry(entry.name)
+    return words[:1] == ("--agent",) and words[1] in {entry.name, agent.name if agent else entry.name}
+
+
+def _bypasses(entry: Entry, editor: Editor, instead: str = "") -> str:
+    sentence = f'agent "{entry.name}" is started by {editor.title} itself and is NOT recorded'
+    return f'{sentence}; use "{instead}" instead' if instead else sentence
 
 
 def _plan_entry(plan: Plan, entry: Entry, editor: Editor, request: Request) -> Plan:
@@ -140,12 +155,12 @@ def _plan_entry(plan: Plan, entry: Entry, editor: Editor, request: Request) -> P
 def _plan_beside(plan: Plan, entry: Entry, editor: Editor, request: Request) -> Plan:
     """Plan a recorded agent beside one that the editor starts itself, with the same settings."""
     agent = agent_of_registry(entry.name)
-    bypasses = f'agent "{entry.name}" is started by {editor.title} itself and is NOT recorded'
     if agent is None:
+        unknown = _bypasses(entry, editor)
         add = f"ledgerctl editor setup {editor.name} --agent {_shell_name(entry.name)} -- COMMAND"
-        return plan._replace(left=(*plan.left, f"{bypasses}; its command is not known here. Add it with: {add}"))
+        return plan._replace(left=(*plan.left, f"{unknown}; its command is not known here. Add it with: {add}"))
     title = title_of(agent.title)
-    note = f'{bypasses}; use "{title}" instead'
+    note = _bypasses(entry, editor, title)
     container = container_of(jsonc.parse(plan.content), editor)
     if container is not None and jsonc.find(container, title) is not None:
         return plan._replace(notes=(*plan.notes, note))

@@ -201,6 +201,40 @@ def test_title_that_is_taken_is_refused(desk: Desk) -> None:
     assert file.read_bytes() == b'{"agent_servers": {"Mine": {"command": "a"}}}'
 
 
+@pytest.mark.parametrize("rest", [(), ("--title", "Mine"), ("--", "/opt/claude")])
+def test_new_agent_takes_over_what_its_registry_twin_is_set_to(desk: Desk, rest: tuple[str, ...]) -> None:
+    """Named or not, it gets the settings of the one that the editor starts itself: a key in `env` goes along."""
+    twin = b'{"agent_servers": {"claude-acp": {"type": "registry", "env": {"A": "1"}, "default_model": "m"}}}'
+    file = desk.settings("zed", twin)
+    done = desk.setup("zed", "--agent", "claude", *rest)
+    (added,) = (entry for entry in json.loads(file.read_bytes())["agent_servers"].values() if entry["type"] == "custom")
+    assert (added["env"], added["default_model"]) == ({"A": "1"}, "m")
+    title = {"--title": "Mine", "--": "claude (ledger)"}.get("".join(rest[:1]), "Claude (ledger)")
+    said = f'agent "claude-acp" is started by Zed itself and is NOT recorded; use "{title}" instead'
+    assert said in done.stderr
+    assert said in desk.setup("zed", "--agent", "claude", *rest).stderr
+    assert desk.undo("zed").exit_code == ExitCode.OK
+    assert file.read_bytes() == twin
+
+
+def test_named_agent_becomes_what_a_plain_setup_makes_of_it(desk: Desk) -> None:
+    """`--agent claude` beside its registry entry gives the very bytes that a setup of all agents gives."""
+    twin = b'{"agent_servers": {"claude-acp": {"type": "registry", "env": {"A": "1"}}}}'
+    file = desk.settings("zed", twin)
+    desk.setup("zed")
+    plain = file.read_bytes()
+    file.write_bytes(twin)
+    assert desk.setup("zed", "--agent", "claude").exit_code == ExitCode.OK
+    assert file.read_bytes() == plain
+
+
+def test_agent_of_an_unknown_registry_keeps_its_settings(desk: Desk) -> None:
+    """The command that is told for an agent we do not know takes its `env` along too."""
+    file = desk.settings("zed", b'{"agent_servers": {"new-acp": {"type": "registry", "env": {"A": "1"}}}}')
+    assert desk.setup("zed", "--agent", "new-acp", "--", "x").exit_code == ExitCode.OK
+    assert json.loads(file.read_bytes())["agent_servers"]["new-acp (ledger)"]["env"] == {"A": "1"}
+
+
 def test_configured_agent_needs_no_command(desk: Desk) -> None:
     """An agent of the ledger's own settings is named alone, for the daemon knows its command."""
     config = desk.home / ".config/acp-ledger/config.toml"
