@@ -20,7 +20,7 @@ from acp_ledger.ctl.editor.catalog import editor_named, files_of
 from acp_ledger.ctl.editor.journal import Journal, Record, digest
 from acp_ledger.ctl.editor.plans import Plan, is_same_elsewhere, plan_setup
 from acp_ledger.ctl.editor.survey import is_there
-from acp_ledger.ctl.editor.undoing import take_back
+from acp_ledger.ctl.editor.undoing import renamed, take_back
 from acp_ledger.ctl.render import note
 from acp_ledger.ctl.text import escape, wants_color
 from acp_ledger.errors import ExitCode, LedgerError, UsageError
@@ -207,7 +207,7 @@ def _undo(editor: Editor, settings: Settings, journal: Journal, consent: Consent
     if undone.content == settings.content:
         for line in undone.left:
             note(line, consent.options)
-        note("nothing of ours is there any more", consent.options)
+        note("nothing was changed" if undone.left else "nothing of ours is there any more", consent.options)
     else:
         how = "as it was before, to the byte" if undone.exact else "changed since; only our part is taken out"
         plan = _plan_of(undone, f"{settings.named}: {how}")
@@ -236,7 +236,10 @@ def _without(settings: Settings, editor: Editor, records: list[Record]) -> _Undo
         now = settings._replace(content=undone.content)
         plan = _planned(now, editor, partial(take_back, editor=editor, changes=record.changes))
         undone = undone._replace(content=plan.content, exact=False, left=(*undone.left, *plan.left))
-    return undone
+    if undone.exact or settings.content is None or undone.content is None:
+        return undone
+    changes = [change for record in records for change in record.changes]
+    return undone._replace(left=(*undone.left, *renamed(settings.content, undone.content, editor, changes)))
 
 
 class _Backup(NamedTuple):

@@ -1,7 +1,7 @@
 """How a change to settings is taken back where others may have written since, by the change alone.
 
-What must not be broken here: only our own words go; an entry of ours that somebody made into something else is left,
-and named.
+What must not be broken here: only our own words go; an entry of ours that somebody made into something else, or gave
+another name, is left, and named.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from acp_ledger.ctl.editor import jsonc, splice
-from acp_ledger.ctl.editor.entries import container_of, is_runner, through_runner, words_of
+from acp_ledger.ctl.editor.entries import container_of, entries_of, is_runner, through_runner, words_of
 from acp_ledger.ctl.editor.plans import Change, Plan
 from acp_ledger.ctl.editor.splice import Splice
 
@@ -42,6 +42,32 @@ def take_back(content: bytes, editor: Editor, changes: Sequence[Change]) -> Plan
         elif edited != plan.content:
             plan = plan._replace(content=edited, changes=(*plan.changes, change))
     return plan
+
+
+def renamed(before: bytes, after: bytes, editor: Editor, changes: Sequence[Change]) -> tuple[str, ...]:
+    """Name the agents that stay behind the ledger where an entry of ours is gone: one of them may be it, renamed.
+
+    Args:
+        before: The settings as they were found.
+        after: The settings with the changes taken back.
+        editor: Whose settings they are.
+        changes: All the changes that are taken back.
+
+    Raises:
+        JsoncError: The settings cannot be read, with the place.
+    """
+    ours = dict.fromkeys(change.name for change in changes if change.kind != "container")
+    there = {entry.name for entry in entries_of(jsonc.parse(before), editor)}
+    gone = " and ".join(f'"{name}"' for name in ours if name not in there)
+    if not gone:
+        return ()
+    others = [entry for entry in entries_of(jsonc.parse(after), editor) if entry.name not in ours]
+    return tuple(
+        f'agent "{entry.name}" runs through acp-ledger-run and is left as it is; it may be {gone}, which is gone: '
+        "then take it out by hand"
+        for entry in others
+        if through_runner(words_of(entry.node) or [])
+    )
 
 
 def _edited(document: Document, container: Node, change: Change) -> bytes | None:

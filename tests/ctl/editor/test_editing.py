@@ -403,6 +403,45 @@ def test_undo_of_a_removed_entry(desk: Desk) -> None:
     assert desk.undo("zed").exit_code == ExitCode.FAILED
 
 
+@pytest.mark.parametrize("agent", [("--agent", "claude"), ()])
+def test_undo_names_an_entry_of_ours_that_was_renamed(desk: Desk, agent: tuple[str, ...]) -> None:
+    """An agent that goes on through the ledger under another name is told of, and is no job done."""
+    file = desk.settings("zed", GOOSE)
+    desk.setup("zed", *agent)
+    renamed = file.read_bytes().replace(b'"Claude (ledger)"' if agent else b'"Goose"', b'"Mine"')
+    file.write_bytes(renamed)
+    done = desk.undo("zed")
+    assert (done.exit_code, file.read_bytes()) == (ExitCode.INCOMPLETE, renamed)
+    assert 'agent "Mine" runs through acp-ledger-run and is left as it is' in done.stderr
+    assert "nothing of ours is there any more" not in done.stderr
+
+
+def test_undo_of_two_setups_names_the_renamed_entry_alone(desk: Desk) -> None:
+    """What undo can take out goes, and only what stays is named."""
+    file = desk.settings("zed", GOOSE)
+    desk.setup("zed")
+    desk.setup("zed", "--agent", "claude")
+    file.write_bytes(file.read_bytes().replace(b'"Claude (ledger)"', b'"Mine"'))
+    done = desk.undo("zed")
+    agents = json.loads(file.read_bytes())["agent_servers"]
+    assert (done.exit_code, list(agents), agents["Goose"]["command"]) == (
+        ExitCode.INCOMPLETE,
+        ["Goose", "Mine"],
+        "goose",
+    )
+    assert done.stderr.count("is left as it is") == 1
+    assert '"Mine" runs through acp-ledger-run and is left as it is' in done.stderr
+
+
+def test_undo_of_what_was_not_renamed_names_no_entry_made_by_hand(desk: Desk) -> None:
+    """Where all that we set up is found, an entry that somebody else put behind the ledger is none of our business."""
+    file = desk.settings("zed", desk.here(b'{"agent_servers": {"Own": {"type": "custom", "command": "RUNNER"}}}'))
+    desk.setup("zed", "--agent", "claude")
+    file.write_bytes(b"// mine\n" + file.read_bytes())
+    done = desk.undo("zed")
+    assert (done.exit_code, "Own" in done.stderr) == (ExitCode.OK, False)
+
+
 def test_undo_asks_too(desk: Desk) -> None:
     """Nothing is taken back unasked, and a dry run takes nothing back."""
     file = desk.settings("zed", GOOSE)
