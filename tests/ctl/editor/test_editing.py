@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pty
@@ -13,16 +14,21 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from acp_ledger.ctl.editor import editing
+from acp_ledger.ctl.editor.plans import plan_setup
 from acp_ledger.errors import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from acp_ledger.ctl.editor.catalog import Editor
+    from acp_ledger.ctl.editor.plans import Plan, Request
     from tests.ctl.editor.conftest import Desk
 
 GOOSE: Final = (
     b'{\n  "agent_servers": {\n    "Goose": { "type": "custom", "command": "goose", "args": ["acp"] }\n  }\n}\n'
 )
+JOURNAL: Final = ".local/state/acp-ledger/editors.jsonl"
 PATIENCE: Final = 60.0
 
 
@@ -115,6 +121,46 @@ def test_change_while_it_asks_is_kept(desk: Desk) -> None:
     assert terminal.answer(b"y\n") == ExitCode.FAILED
     assert b"changed by another program" in terminal.shown
     assert (file.read_bytes(), list(file.parent.iterdir())) == (theirs, [file])
+    again = desk.undo("zed")
+    assert (again.exit_code, "no setup of Zed to undo" in again.stderr) == (ExitCode.FAILED, True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b'"theme": 1', b'"theme": 2'), (b"// mine", b"// ours"), (b'"command": "b"', b'"command": "c"')]
+)
+def test_plan_that_touches_more_is_not_carried_out(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, old: bytes, new: bytes
+) -> None:
+    """Should the planner ever err, the last look refuses its plan, and no file, backup or journal is written."""
+    before = b'{"theme": 1, // mine\n"agent_servers": {"A": {"command": "a"}, "B": {"command": "b"}}}'
+    file = desk.settings("jetbrains", before)
+
+    def err(content: bytes, editor: Editor, request: Request) -> Plan:
+        plan = plan_setup(content, editor, request)
+        return plan._replace(content=plan.content.replace(old, new))
+
+    monkeypatch.setattr(editing, "plan_setup", err)
+    done = desk.setup("jetbrains", "--only", "A")
+    assert (done.exit_code, file.read_bytes(), list(file.parent.iterdir())) == (ExitCode.FAILED, before, [file])
+    assert "would touch more than our entries, so nothing was changed" in done.stderr
+    assert not (desk.home / JOURNAL).exists()
+
+
+def test_journal_knows_a_setup_before_the_settings_do(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed at the step itself, a setup can be undone; one that the disk refused is withdrawn, its backup removed."""
+    file = desk.settings("zed", GOOSE)
+    known: list[str] = []
+
+    def refuse(new: Path, target: Path) -> None:
+        known.append((desk.home / JOURNAL).read_text().splitlines()[-1])
+        assert new.read_bytes() != GOOSE
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", refuse)
+        done = desk.setup("zed")
+    assert [(line["do"], line["file"]) for line in map(json.loads, known)] == [("setup", str(file))]
+    assert (done.exit_code, file.read_bytes(), list(file.parent.iterdir())) == (ExitCode.FAILED, GOOSE, [file])
     again = desk.undo("zed")
     assert (again.exit_code, "no setup of Zed to undo" in again.stderr) == (ExitCode.FAILED, True)
 
@@ -457,7 +503,7 @@ def test_journal_is_private_and_survives_a_torn_line(desk: Desk) -> None:
     """Nobody else reads the journal, and half a line of a killed program spoils nothing."""
     file = desk.settings("zed", GOOSE)
     desk.setup("zed")
-    journal = desk.home / ".local/state/acp-ledger/editors.jsonl"
+    journal = desk.home / JOURNAL
     assert journal.stat().st_mode & 0o777 == 0o600
     journal.write_bytes(journal.read_bytes() + b'[]\n{"do": "setup", "editor": "zed", "file": ')
     assert desk.undo("zed").exit_code == ExitCode.OK

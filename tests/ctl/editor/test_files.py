@@ -45,6 +45,37 @@ def test_replacement_keeps_the_group(file: Path) -> None:
     assert (file.read_bytes(), file.stat().st_gid) == (NEW, 4321)
 
 
+def test_replacement_is_on_disk_before_it_takes_the_place(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut leaves the old file or the new one: first the words, then the step, then the folder that names it."""
+    steps: list[tuple[str, int]] = []
+    sync, step, folder = os.fsync, type(file).replace, file.parent.stat().st_ino
+
+    def note_sync(descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        assert found.st_ino == folder or found.st_size == len(NEW)
+        steps.append(("on disk", found.st_ino))
+        sync(descriptor)
+
+    def note_step(new: Path, target: Path) -> Path:
+        steps.append(("in place", new.stat().st_ino))
+        return step(new, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(type(file), "replace", note_step)
+    files.replace(files.read(file), NEW)
+    new = file.stat().st_ino
+    assert steps == [("on disk", new), ("in place", new), ("on disk", folder)]
+
+
+def test_backup_is_on_disk(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What undo needs outlives a power cut, too."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    backup = files.back_up(files.read(file))
+    assert backup is not None
+    assert synced == [backup.stat().st_ino]
+
+
 def test_replacement_is_a_new_file(file: Path) -> None:
     """Who has the old file open goes on reading the old one: nothing is ever written into it."""
     with file.open("rb") as reader:
