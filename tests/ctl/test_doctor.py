@@ -248,11 +248,15 @@ def test_agent_that_bypasses_the_ledger_is_told(cli: Cli, tmp_path: Path) -> Non
     """An editor that starts its agent itself records nothing; the command that mends it is named."""
     settings = tmp_path / ".config/zed/settings.json"
     settings.parent.mkdir(parents=True)
-    settings.write_text('{"agent_servers": {"Goose": {"type": "custom", "command": "goose", "args": ["acp"]}}}')
-    [finding] = found(cli)["editors"]
-    assert finding["level"] == "warn"
-    assert '"Goose"' in finding["sentence"]
-    assert finding["mend"] == "ledgerctl editor setup zed"
+    settings.write_text(
+        '{"agent_servers": {"Goose": {"type": "custom", "command": "goose", "args": ["acp"]},'
+        ' "claude-acp": {"type": "registry"}}}'
+    )
+    direct, registry = found(cli)["editors"]
+    assert '"Goose" starts goose and not acp-ledger-run' in direct["sentence"]
+    assert '"claude-acp" is started by Zed itself' in registry["sentence"]
+    for finding in (direct, registry):
+        assert (finding["level"], finding["mend"]) == ("warn", "ledgerctl editor setup zed")
 
 
 def test_roles_of_a_team_ask_what_they_may(team: Team) -> None:
