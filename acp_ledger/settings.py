@@ -150,7 +150,7 @@ def _files(config: Path | None) -> tuple[Path, ...]:
     if config is not None:
         if not config.is_file():
             raise ConfigError(f"there is no settings file {config}", hint="Give --config a file that exists.")
-        return (config,)
+        return (config.absolute(),)
     return tuple(Path(file) for file in paths.config_files(os.environ, os.getuid()) if Path(file).is_file())
 
 

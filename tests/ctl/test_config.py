@@ -66,6 +66,15 @@ def test_every_key_has_a_value_and_an_origin(cli: Cli, usual: Path, monkeypatch:
     assert shown(cli, "-L", "/tmp/l.db")["database.url"]["origin"] == "a flag"  # noqa: S108  # a name, never opened
 
 
+def test_line_is_told_of_a_file_that_is_named_from_here(cli: Cli, usual: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However `--config` names the file, the origin says where it is, with the line."""
+    monkeypatch.chdir(usual.parent)
+    for name in (str(usual), usual.name, f"../{usual.parent.name}/{usual.name}"):
+        origin = shown(cli, "--config", name)["agents.claude.command"]["origin"]
+        file, _, line = origin.rpartition(":")
+        assert (os.path.normpath(file), line) == (str(usual), "6")
+
+
 def test_no_secret_is_shown(cli: Cli, usual: Path) -> None:
     """A password and an agent's variables are masked, in every form."""
     del usual
