@@ -57,6 +57,7 @@ async def test_own_lines_wait_for_their_peer() -> None:
             backlog.said(seq, outlet)
 
         def take() -> None:
+            """Let one line reach the peer."""
             outlet.forward([receipt(1, b"answer")])
             outlet.notice()
 
