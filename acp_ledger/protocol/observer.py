@@ -375,8 +375,8 @@ class Observer:
             draft.phase = connection.sessions.phase(None)
         match = Match("orphan") if key is None else exchange.answer(key, draft.seq, ours=maker.origin != "peer")
         anomaly = ANOMALY_OF_VERDICT[match.verdict]
-        # An error without an id was told by the envelope: it answers nothing, so nothing is amiss with the exchange.
-        if anomaly is not None and envelope.has_id:
+        # An error without an id was told by the envelope, and one of ours has none where nobody knows it.
+        if anomaly is not None and envelope.has_id and not (key is None and maker.origin != "peer"):
             draft.anomaly(anomaly, None, match.related)
         if match.request is None:
             return None

@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import threading
 import time
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +26,9 @@ from tests.support.datagrams import Datagrams
 from tests.support.postgres import ON_POSTGRES, ON_SQLITE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
+
+    from acp_ledger.daemon.writer import Writer
 
 WATCHDOG_USEC = "600000"
 
@@ -41,10 +43,12 @@ class Managed(NamedTuple):
 
     def hear(self, *names: str, saying: str = "") -> dict[str, str]:
         """Wait for a word of the manager's language, and a text in it; gives the datagram it stands in."""
-        while True:
+        until = time.monotonic() + PATIENCE  # over all that is heard meanwhile, for signs of life never end
+        while time.monotonic() < until:
             words = self.manager.words()
             if words.keys() >= set(names) and saying in "\n".join(words.values()):
                 return words
+        raise AssertionError(f"the manager never heard {names} {saying!r}")
 
     async def stop(self, *numbers: signal.Signals) -> int:
         """Send signals, and give the exit status."""
@@ -141,18 +145,27 @@ async def test_status_is_live_and_a_held_ledger_lives(tmp_path: Path) -> None:
         daemon.hear("STATUS", saying="recording 0 transports")
 
 
+@contextmanager
+def stuck(writer: Writer) -> Iterator[None]:
+    """A call that the writer's thread is in, and gets out of in any case: its thread is waited for."""
+    release = threading.Event()
+    writer.begin(release.wait)
+    try:
+        yield
+    finally:
+        release.set()
+
+
 async def test_writer_that_is_stuck_is_not_alive() -> None:
     """A round of the writer's thread that does not end is no sign of life; whatever round ends is one."""
     with writer_thread() as writer:
         service = Service(Manager(), writer, lambda: None)
         assert await service.is_alive()
         assert await service.is_alive(), "an idle thread is asked for a round"
-        stuck = threading.Event()
-        writer.begin(stuck.wait)
-        assert not await service.is_alive()
-        assert not await service.is_alive()
+        with stuck(writer):
+            assert not await service.is_alive()
+            assert not await service.is_alive()
         assert service.missed == 2
-        stuck.set()
         await writer.signal()
         writer.collect()
         assert await service.is_alive()
@@ -166,10 +179,8 @@ async def test_thread_that_is_never_idle_is_alive() -> None:
             writer.begin(lambda: None)
             await writer.signal()
             writer.collect()
-            stuck = threading.Event()
-            writer.begin(stuck.wait)
-            assert await service.is_alive()
-            stuck.set()
+            with stuck(writer):
+                assert await service.is_alive()
             await writer.signal()
             writer.collect()
 
@@ -253,6 +264,26 @@ async def test_reload_counts_for_what_opens_later(tmp_path: Path) -> None:
     for key in ("limits.line_bytes", "log.level", "agents.mine", "database.synchronous"):
         assert key in reloaded
     assert "daemon.stopped" not in log, "the log's level counts at once"
+
+
+async def test_reload_counts_for_policy_and_relay(tmp_path: Path) -> None:
+    """After HUP the next connection has the policy and the strictness that were read; an open one keeps its own."""
+    async with managed(tmp_path) as daemon:
+        daemon.hear("READY")
+        async with daemon.address.editor(greeting(["echo"])) as before:
+            await before.say(b"junk\n")
+            await before.hear(b"junk")
+            daemon.config.write_text('[policy]\nmode = "enforce"\n[relay]\nstrict = true\n')
+            daemon.process.send_signal(signal.SIGHUP)
+            daemon.hear("RELOADING")
+            daemon.hear("READY")
+            await before.say(b"more junk\n")
+            await before.hear(b"more junk")
+            async with daemon.address.editor(greeting(["echo"])) as after:
+                await after.say(b"junk\n")
+                await after.hear(b"-32700")
+        [first, second] = daemon.address.rows("SELECT policy_digest FROM transports ORDER BY id")
+        assert first != second
 
 
 async def test_bad_file_keeps_the_settings(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ from tests.protocol.wire import (
 from tests.support.strategies import lines
 
 if TYPE_CHECKING:
-    from acp_ledger.protocol.records import Direction, Entry, EventKind
+    from acp_ledger.protocol.records import Direction, Entry, EventKind, Origin
 
 
 def records(wire: Wire) -> list[Frame | Event]:
@@ -506,6 +506,13 @@ class TestReplay:
 
 class TestOtherRows:
     """Rows that are handed in, and requests that wait."""
+
+    @pytest.mark.parametrize(("origin", "told"), [("peer", ["orphan_response"]), ("daemon", [])])
+    def test_error_of_ours_without_an_id_is_no_orphan(self, origin: Origin, told: list[str]) -> None:
+        """An answer under no id is a stranger's; one of our own says what was withheld, and nothing is amiss."""
+        line = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"withheld"}}'
+        [entry] = Observer().line(TO_AGENT, line, 1, origin=origin)
+        assert [row.class_ for row in entry.rows if isinstance(row, Anomaly)] == told
 
     def test_given_rows_take_the_number_of_their_entry(self) -> None:
         """Delivery marks and gaps are stored under the entry they came with, whatever number they had."""
