@@ -235,6 +235,18 @@ def test_roles_need_no_superuser(cluster: Cluster) -> None:
     cluster.drop(found.url)
 
 
+def test_right_that_older_servers_gave_everybody_is_taken(cluster: Cluster) -> None:
+    """A database that came from before Postgres 15 let all make tables, which could stand in the place of ours."""
+    found = Team(cluster, cluster.create())
+    engine = sqlalchemy.create_engine(found.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text("GRANT CREATE ON SCHEMA public TO PUBLIC"))
+    found.run_roles("-v", "schema=public")
+    for role in ("writer", "auditor", "reader"):
+        assert refusal(found, role, "CREATE TABLE decisions (id int)") == "42501"
+    cluster.drop(found.url)
+
+
 def test_create_refuses_what_is_no_ledger(cluster: Cluster) -> None:
     """A database of other programs is left alone."""
     url = cluster.create()
