@@ -30,7 +30,7 @@ class Runners:
 
     def command(self, *args: str, script: str | None = None) -> list[str]:
         """The command line of a runner; `script` takes the place of the console script."""
-        if script is not None:
+        if script is not None and script != self._script.read_text():  # an interpreter may be about to read it
             self._script.write_text(script)
         return [sys.executable, str(self._script), *args]
 
