@@ -10,8 +10,9 @@ that a field can be added without a new version. The purpose of a greeting decid
 * ``terminal``: the runner stands at a terminal and is to become the agent's command itself. Once the launch is
   recorded the daemon answers in ``LAUNCH`` packets and an ``EXIT``, or with ``FATAL`` and an ``EXIT``. The runner then
   closes its end by becoming the command, or sends one UTF-8 sentence why it could not, and ends.
-* ``control``: one line of JSON each way: ``{"request": …}``, then ``{"ok": true, …}`` or
-  ``{"ok": false, "error": …, "hint": …, "status": …}``. A field may be missing, or one that nobody here knows.
+* ``client``: the daemon is to be the agent's client itself, for whoever asks. Lines of JSON follow, as ``dialogue`` has
+  them; likewise for
+* ``control``: a question of ``ledgerctl`` to the daemon.
 
 The rule that must not be broken here: every reader is bounded, takes its bytes in any pieces, and refuses with a
 sentence; and argv, cwd and environment are bytes from end to end, for no encoding holds what a Unix process may be
@@ -23,7 +24,6 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing itself would cost the runner more than everything else here
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
 
 VERSION = 1
 MAGIC = b"acp-ledger/1\n"
@@ -37,12 +37,11 @@ GREETING_BYTES = 16 << 20
 PACKET_BYTES = 64 << 10
 """Bound of one packet's payload; a longer line travels in several. It bounds what a runner ever holds."""
 
-CONTROL_LINE_BYTES = 1 << 20
-"""Bound of a control request or answer, without its newline."""
-
 PURPOSE_RUN = b"run"
 PURPOSE_TERMINAL = b"terminal"
+PURPOSE_CLIENT = b"client"
 PURPOSE_CONTROL = b"control"
+_PURPOSES = (PURPOSE_RUN, PURPOSE_TERMINAL, PURPOSE_CLIENT, PURPOSE_CONTROL)
 
 OUTPUT = b"o"
 """Packet: bytes of the agent's stdout, and of lines made for the editor."""
@@ -57,11 +56,6 @@ LAUNCH = b"l"
 """Packet: a piece of what a runner at a terminal is to become, as ``launch.encode`` writes it."""
 _KINDS = (OUTPUT, ERROR, EXIT, FATAL, LAUNCH)
 _HEADER = 5
-
-REQUEST_STATUS = "status"
-REQUEST_SHUTDOWN = "shutdown"
-REQUEST_CANCEL = "cancel"  # what runs in a ``session``, or in the newest one, of an ``agent``
-REQUEST_STOP = "stop"  # the agent of a ``transport``, for good; the answer comes once it ended, or after ``seconds``
 
 EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 69
@@ -80,7 +74,7 @@ class Greeting:
     """What opens a connection: who asks, and for a run the process to start exactly as the editor would have.
 
     Attributes:
-        purpose: ``PURPOSE_RUN``, ``PURPOSE_TERMINAL`` or ``PURPOSE_CONTROL``.
+        purpose: ``PURPOSE_RUN``, ``PURPOSE_TERMINAL``, ``PURPOSE_CLIENT`` or ``PURPOSE_CONTROL``.
         argv: The agent's command; empty where ``agent`` alone names it.
         added: Words to append to the command that ``agent`` alone names: a login's own arguments.
         cwd: Working directory; empty for ``control``.
@@ -253,43 +247,6 @@ def decode_exit(payload: bytes) -> int:
     return status
 
 
-class ControlReader:
-    """Reads the one JSON line of a control request or answer from bytes in any pieces."""
-
-    def __init__(self, limit: int = CONTROL_LINE_BYTES) -> None:
-        self._limit = limit
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> dict[str, Any] | None:
-        """Take some bytes; give the object once its line is whole, else None.
-
-        Raises:
-            HandshakeError: The line is over the limit, or no JSON object.
-        """
-        self._buffer += data
-        line, newline, _ = bytes(self._buffer[: self._limit + 1]).partition(b"\n")
-        if newline:
-            return _json_object(line)
-        if len(line) > self._limit:
-            raise HandshakeError(f"a control line over {self._limit} bytes")
-        return None
-
-
-def encode_request(request: str, **fields: Any) -> bytes:
-    """Write a control request, to be sent after a ``PURPOSE_CONTROL`` greeting."""
-    return _json_line({"request": request, **fields})
-
-
-def encode_answer(**fields: Any) -> bytes:
-    """Write the answer to a control request that was granted."""
-    return _json_line({"ok": True, **fields})
-
-
-def encode_refusal(error: str, hint: str | None = None, status: int = 1) -> bytes:
-    """Write the answer to a control request that was not: what happened, what mends it, and what to exit with."""
-    return _json_line({"ok": False, "error": error, "hint": hint, "status": status})
-
-
 def _other_version(line: bytes) -> str:
     other = line[len(_NAME) :].decode("ascii", "replace")
     return (
@@ -317,7 +274,7 @@ def _fields(greeting: Greeting) -> list[tuple[bytes, bytes]]:
 def _greeting(body: bytes) -> Greeting:
     found = decode_fields(body)
     one = {key: values[-1] for key, values in found.items()}
-    if one.get(b"purpose") not in {PURPOSE_RUN, PURPOSE_TERMINAL, PURPOSE_CONTROL}:
+    if one.get(b"purpose") not in _PURPOSES:
         raise HandshakeError(f"a greeting of unknown purpose {one.get(b'purpose', b'')[:40]!r}")
     return Greeting(
         one[b"purpose"],
@@ -380,21 +337,3 @@ def _number(digits: bytes) -> int:
     if not digits.isdigit() or len(digits) > len("4294967295"):
         raise HandshakeError(f"a greeting with a process id that is no number: {digits[:20]!r}")
     return int(digits)
-
-
-def _json_line(value: Mapping[str, Any]) -> bytes:
-    import json  # the runner has no use for it
-
-    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
-
-
-def _json_object(line: bytes) -> dict[str, Any]:
-    import json  # the runner has no use for it
-
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as failure:
-        raise HandshakeError(f"a control line that is not JSON: {failure}") from failure
-    if not isinstance(value, dict):
-        raise HandshakeError("a control line that is not a JSON object")
-    return value

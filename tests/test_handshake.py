@@ -159,26 +159,3 @@ def test_fatal_carries_sentence_and_status() -> None:
     ]
     (_, text), _ = PacketReader().feed(handshake.encode_fatal("x" * 100_000, 1))
     assert len(text) == handshake.PACKET_BYTES
-
-
-@pytest.mark.parametrize(
-    ("line", "value"),
-    [
-        (handshake.encode_request("status", verbose=True), {"request": "status", "verbose": True}),
-        (handshake.encode_answer(pid=7), {"ok": True, "pid": 7}),
-        (handshake.encode_refusal("no", "do this"), {"ok": False, "error": "no", "hint": "do this", "status": 1}),
-    ],
-)
-def test_control_line_survives_any_cut(line: bytes, value: dict[str, object]) -> None:
-    """Requests and answers are one JSON object on one line."""
-    reader = handshake.ControlReader()
-    found = [reader.feed(line[at : at + 1]) for at in range(len(line))]
-    assert found[-1] == value
-    assert not any(found[:-1])
-
-
-@pytest.mark.parametrize("data", [b"[]\n", b"{\n", b"\xff\n", b"[" * 100_000 + b"\n", b"x" * (1 << 20) + b"x"])
-def test_control_line_refused(data: bytes) -> None:
-    """What is no JSON object, or has no end, is refused and not waited for."""
-    with pytest.raises(HandshakeError):
-        handshake.ControlReader().feed(data)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from acp_ledger import handshake
+from acp_ledger import dialogue
 from acp_ledger.ctl.control import ANSWER_SECONDS, ask, socket_path
 from acp_ledger.ctl.options import Command, Options, current_options
 from acp_ledger.ctl.reading import find, open_ledger
@@ -52,7 +52,7 @@ def cancel(session: str | None, agent: str | None, *, last: bool) -> int:
     options = current_options()
     if (session is None) != last:
         raise UsageError("name one session", hint="ledgerctl cancel SESSION, or ledgerctl cancel --last")
-    done = _asked(options, session, handshake.REQUEST_CANCEL, session=session, agent=agent)
+    done = _asked(options, session, dialogue.REQUEST_CANCEL, session=session, agent=agent)
     if options.output == "table":
         _say(_cancelled(done))
         note(
@@ -95,7 +95,7 @@ def stop(transport: str, seconds: float) -> int:
     """
     options = current_options()
     patience = ANSWER_SECONDS + seconds
-    done = _asked(options, transport, handshake.REQUEST_STOP, patience=patience, transport=transport, seconds=seconds)
+    done = _asked(options, transport, dialogue.REQUEST_STOP, patience=patience, transport=transport, seconds=seconds)
     if options.output == "table":
         _say(_stopped(done))
     else:
@@ -155,5 +155,5 @@ def _over(named: str, options: Options) -> LedgerError | None:
 
 def _held(options: Options) -> set[object]:
     """The transports that the daemon has open."""
-    told = ask(socket_path(options), handshake.REQUEST_STATUS)
+    told = ask(socket_path(options), dialogue.REQUEST_STATUS)
     return {each.get("transport_id") for each in told.get("transports", ())}

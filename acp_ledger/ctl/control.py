@@ -9,7 +9,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
-from acp_ledger import handshake, paths
+from acp_ledger import dialogue, handshake, paths
 from acp_ledger.dial import NoDaemon, dial
 from acp_ledger.errors import DaemonUnreachable, ExitCode, LedgerError, PeerFault
 
@@ -45,7 +45,7 @@ def ask(path: str, request: str, *, patience: float = ANSWER_SECONDS, **fields: 
         connection.settimeout(patience)
         try:
             greeting = handshake.Greeting(handshake.PURPOSE_CONTROL, pid=os.getpid())
-            connection.sendall(handshake.encode_greeting(greeting) + handshake.encode_request(request, **fields))
+            connection.sendall(handshake.encode_greeting(greeting) + dialogue.encode_request(request, **fields))
             answer = _read(connection.recv)
         except OSError as failure:
             raise DaemonUnreachable(f"the daemon on {path} does not answer: {failure}", hint=_START) from failure
@@ -55,7 +55,7 @@ def ask(path: str, request: str, *, patience: float = ANSWER_SECONDS, **fields: 
 
 
 def _read(receive: Any) -> dict[str, Any]:
-    reader = handshake.ControlReader()
+    reader = dialogue.ControlReader()
     while data := receive(_CHUNK):
         answer = reader.feed(data)
         if answer is not None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from acp_ledger import handshake, logs, paths
+from acp_ledger import dialogue, handshake, logs, paths
 from acp_ledger.daemon.opening import Peer
 from acp_ledger.daemon.streams import Budget, Descriptor, RunnerOutlet, reply
 from acp_ledger.errors import ConfigError, LedgerError, LedgerLocked
@@ -185,9 +185,9 @@ class Door:
         if request is None:
             return
         try:
-            packet = handshake.encode_answer(**await self._answer(request, peer))
+            packet = dialogue.encode_answer(**await self._answer(request, peer))
         except LedgerError as fault:
-            packet = handshake.encode_refusal(fault.message, fault.hint, int(fault.exit_code))
+            packet = dialogue.encode_refusal(fault.message, fault.hint, int(fault.exit_code))
         with trio.fail_after(GREETING_SECONDS):
             await reply(guest, packet)
         self._log.debug(logs.CONTROL_ANSWERED, request=str(request.get("request")))
@@ -195,7 +195,7 @@ class Door:
 
 async def _request(guest: Descriptor, first: bytes) -> dict[str, Any] | None:
     """Read a control request; None when whoever asked has left."""
-    reader = handshake.ControlReader()
+    reader = dialogue.ControlReader()
     request = reader.feed(first)
     while request is None:
         if not (data := await guest.receive_some()):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from acp_ledger import handshake, logs, paths
+from acp_ledger import dialogue, handshake, logs, paths
 from acp_ledger.daemon import activation, ending, survivors
 from acp_ledger.daemon.agent import Children
 from acp_ledger.daemon.clock import wall_microseconds
@@ -159,14 +159,14 @@ class Daemon:
             LedgerError: It is refused, or not known.
         """
         word = request.get("request")
-        if word == handshake.REQUEST_STATUS:
+        if word == dialogue.REQUEST_STATUS:
             return self.status()
-        if word == handshake.REQUEST_SHUTDOWN:
+        if word == dialogue.REQUEST_SHUTDOWN:
             self.stop()
             return {}
-        if word == handshake.REQUEST_CANCEL:
+        if word == dialogue.REQUEST_CANCEL:
             return await self._desk.cancel(request, peer)
-        if word == handshake.REQUEST_STOP:
+        if word == dialogue.REQUEST_STOP:
             return await self._desk.stop(request, peer)
         sentence = f"acp-ledgerd {metadata.version('acp-ledger')} does not know the request {word!r}"
         raise PeerFault(sentence, hint="is it the same version? restart acp-ledgerd")

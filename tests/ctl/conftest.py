@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from click.testing import CliRunner, Result
 
-from acp_ledger import handshake
+from acp_ledger import dialogue, handshake
 from acp_ledger.ctl.main import root
 from tests.ctl.seeding import seed
 
@@ -85,7 +85,7 @@ def _answer_each(listener: socket.socket, lines: tuple[bytes, ...]) -> None:
 def _answer_once(listener: socket.socket, line: bytes) -> None:
     guest, _ = listener.accept()
     with guest:
-        greeting, control = handshake.GreetingReader(), handshake.ControlReader()
+        greeting, control = handshake.GreetingReader(), dialogue.ControlReader()
         while greeting.feed(guest.recv(65_536)) is None:
             pass
         request = control.feed(greeting.rest)

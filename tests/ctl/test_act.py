@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from acp_ledger import handshake
+from acp_ledger import dialogue, handshake
 from acp_ledger.ctl.demo import _running_daemon
 from acp_ledger.errors import ExitCode
 from tests.daemon.house import AGENT, PROMPT, QUESTION
@@ -114,7 +114,7 @@ def test_what_did_not_come_to_its_end_is_incomplete(
 ) -> None:
     """Nothing is claimed before it happened; scripts see it by the status."""
     about = {"transport_id": 17, "agent": "scripted", "pid": 4, "acp_session_id": "s", "frame_seq": 5, "requests": 0}
-    answering(handshake.encode_answer(**about, **told))
+    answering(dialogue.encode_answer(**about, **told))
     result = cli(*command)
     assert words in result.stdout
     done = told.get("ended") or told.get("heard")
@@ -140,8 +140,8 @@ def test_wrong_usage_asks_nobody(cli: Cli, arguments: tuple[str, ...]) -> None:
 
 def test_what_another_daemon_has_is_told(cli: Cli, seeded_file: Path, answering: Any) -> None:
     """What is open in the ledger and not here is for the machine where it was opened."""
-    refusal = handshake.encode_refusal("nothing open is called 'x'", "ledgerctl status")
-    answering(refusal, handshake.encode_answer(transports=[]))
+    refusal = dialogue.encode_refusal("nothing open is called 'x'", "ledgerctl status")
+    answering(refusal, dialogue.encode_answer(transports=[]))
     transport = json.loads(cli("agents", "-L", str(seeded_file), "-o", "json").stdout)["agents"][-1]["transport_id"]
     result = cli("stop", str(transport), "-L", str(seeded_file))
     assert result.exit_code == ExitCode.FAILED
@@ -151,7 +151,7 @@ def test_what_another_daemon_has_is_told(cli: Cli, seeded_file: Path, answering:
 
 def test_older_daemon_is_told_apart(cli: Cli, answering: Any) -> None:
     """A daemon that does not know the request says so, and nothing is looked up in its place."""
-    answering(handshake.encode_refusal("this daemon does not know the request 'stop'", "restart acp-ledgerd"))
+    answering(dialogue.encode_refusal("this daemon does not know the request 'stop'", "restart acp-ledgerd"))
     result = cli("stop", str(os.getpid()))
     assert result.exit_code == ExitCode.FAILED
     assert "hint: restart acp-ledgerd" in result.stderr

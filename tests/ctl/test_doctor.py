@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from acp_ledger import handshake
+from acp_ledger import dialogue
 from acp_ledger.ctl import doctor
 from acp_ledger.ctl.demo import _running_daemon
 from acp_ledger.ctl.doctor import house
@@ -121,7 +121,7 @@ def test_daemon_that_is_not_in_order_is_told(
 ) -> None:
     """Another version, a ledger it cannot write, a setting that risks the last moments."""
     usual = {"pid": 7, "version": metadata.version("acp-ledger"), "ledger": f"sqlite:///{seeded_file}"}
-    answering(handshake.encode_answer(**{**usual, "uptime_seconds": 1, "transports": [], "committer": {}, **told}))
+    answering(dialogue.encode_answer(**{**usual, "uptime_seconds": 1, "transports": [], "committer": {}, **told}))
     bad = [finding for each in found(cli, "-L", str(seeded_file)).values() for finding in each]
     assert [finding["level"] for finding in bad if words in finding["sentence"]] in (["warn"], ["fail"])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from acp_ledger import handshake
+from acp_ledger import dialogue
 from acp_ledger.ctl import operate
 from acp_ledger.ctl.demo import _running_daemon
 from acp_ledger.errors import ExitCode
@@ -30,7 +30,7 @@ HEALTHY = {"held_seconds": None, "degraded": False, "error": None}
 
 
 def _status(**committer: Any) -> bytes:
-    return handshake.encode_answer(**STATUS, transports=[], committer={**COMMITTER, **committer})
+    return dialogue.encode_answer(**STATUS, transports=[], committer={**COMMITTER, **committer})
 
 
 def test_running_daemon_is_shown(cli: Cli, seeded_file: Path, answering: Any) -> None:
@@ -63,7 +63,7 @@ def test_daemon_in_trouble_is_no_success(
 
 def test_refusal_is_passed_on(cli: Cli, seeded_file: Path, answering: Any) -> None:
     """What the daemon refuses is an error in its own words, made harmless."""
-    answering(handshake.encode_refusal("not \x1b[2Jnow", "try later"))
+    answering(dialogue.encode_refusal("not \x1b[2Jnow", "try later"))
     result = cli("status", "-L", str(seeded_file))
     assert result.exit_code == ExitCode.FAILED
     assert result.stderr == "error: not \\u001b[2Jnow\nhint: try later\n"
@@ -77,7 +77,7 @@ def test_what_runs_is_shown_and_harmless(cli: Cli, seeded_file: Path, answering:
     fresh = {"transport_id": 19, "agent": "new", "pid": None, "sessions": 0, "busy": 0, "running": []}
     login = {"transport_id": 20, "agent": "claude", "pid": 6, "mode": "terminal", "ending": None}
     transports = [busy, ending, fresh, login]
-    answering(handshake.encode_answer(**{**STATUS, "transports": transports}, committer=COMMITTER | HEALTHY))
+    answering(dialogue.encode_answer(**{**STATUS, "transports": transports}, committer=COMMITTER | HEALTHY))
     lines = cli("status", "-L", str(seeded_file)).stdout.splitlines()
     shown = lines[lines.index("") + 1 :]
     assert [line.split()[0] for line in shown] == ["TRANSPORT", "17", "17", "18", "19", "20"]
@@ -94,7 +94,7 @@ def test_refusal_may_say_what_to_exit_with(
     cli: Cli, seeded_file: Path, answering: Any, status: object, code: int
 ) -> None:
     """A documented status is taken over; whatever else a daemon says is a plain failure."""
-    line = handshake.encode_refusal("no").replace(b'"status":1', b'"status":' + json.dumps(status).encode())
+    line = dialogue.encode_refusal("no").replace(b'"status":1', b'"status":' + json.dumps(status).encode())
     answering(line)
     assert cli("status", "-L", str(seeded_file)).exit_code == code
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from acp_ledger import handshake
+from acp_ledger import dialogue, handshake
 from acp_ledger.daemon.control import listening
 from acp_ledger.errors import ConfigError, LedgerLocked
 from tests.daemon.house import House, greeting, open_house
@@ -24,8 +24,8 @@ async def ask(house: House, request: str) -> dict[str, Any]:
     """Ask a control request as `ledgerctl` does."""
     opening = handshake.encode_greeting(handshake.Greeting(handshake.PURPOSE_CONTROL))
     async with await trio.open_unix_socket(house.path) as stream:
-        await stream.send_all(opening + handshake.encode_request(request))
-        reader = handshake.ControlReader()
+        await stream.send_all(opening + dialogue.encode_request(request))
+        reader = dialogue.ControlReader()
         while True:
             data = await stream.receive_some()
             assert data
@@ -43,7 +43,7 @@ async def test_status_tells_daemon_ledger_and_sessions(sqlite_house: House) -> N
     """One answer holds all that `ledgerctl status` shows of a running daemon."""
     async with sqlite_house.editor(greeting(["send", "ready"], ["stay"])) as editor:
         await editor.hear(b"ready")
-        answer = await ask(sqlite_house, handshake.REQUEST_STATUS)
+        answer = await ask(sqlite_house, dialogue.REQUEST_STATUS)
         assert answer["ok"] is True
         assert answer["pid"] == os.getpid()
         assert answer["ledger"] == sqlite_house.url
@@ -55,7 +55,7 @@ async def test_status_tells_daemon_ledger_and_sessions(sqlite_house: House) -> N
 
 async def test_shutdown_stops_the_daemon(sqlite_house: House) -> None:
     """A shutdown is what TERM is."""
-    assert (await ask(sqlite_house, handshake.REQUEST_SHUTDOWN))["ok"] is True
+    assert (await ask(sqlite_house, dialogue.REQUEST_SHUTDOWN))["ok"] is True
     assert sqlite_house.daemon.stopped.is_set()
 
 

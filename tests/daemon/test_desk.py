@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from acp_ledger import handshake
+from acp_ledger import dialogue, handshake
 from acp_ledger.daemon.desk import _name
 from acp_ledger.daemon.opening import Peer
 from tests.daemon.house import (
@@ -39,8 +39,8 @@ async def ask(house: House, request: str, **fields: Any) -> dict[str, Any]:
     """Ask a control request as `ledgerctl` does."""
     opening = handshake.encode_greeting(handshake.Greeting(handshake.PURPOSE_CONTROL))
     async with await trio.open_unix_socket(house.path) as stream:
-        await stream.send_all(opening + handshake.encode_request(request, **fields))
-        reader = handshake.ControlReader()
+        await stream.send_all(opening + dialogue.encode_request(request, **fields))
+        reader = dialogue.ControlReader()
         with trio.fail_after(PATIENCE):
             while (answer := reader.feed(await stream.receive_some())) is None:
                 pass
@@ -59,7 +59,7 @@ async def test_cancel_is_what_an_editor_owes_the_agent(house: House, tmp_path: P
     steps = (["wait", "prompt"], ["send", QUESTION], ["wait", "session/cancel"], ["wait", '"id":1'])
     async with house.editor(greeting(*steps, ["send", ANSWERED], ["collect", str(told)]) + PROMPT) as editor:
         await running(house, editor)
-        answer = await ask(house, handshake.REQUEST_CANCEL, session="s")
+        answer = await ask(house, dialogue.REQUEST_CANCEL, session="s")
         output = await editor.hear(b"stopReason")
         await editor.end()
         await editor.rest()
@@ -89,7 +89,7 @@ async def test_late_answer_of_the_editor_is_kept_and_withheld(house: House, tmp_
     script = (["wait", "prompt"], ["send", QUESTION], ["collect", str(told)])
     async with house.editor(greeting(*script) + PROMPT) as editor:
         await running(house, editor)
-        await ask(house, handshake.REQUEST_CANCEL, session="s")
+        await ask(house, dialogue.REQUEST_CANCEL, session="s")
         await editor.say(ALLOWED + b'{"method":"after"}\n')
         await editor.end()
         await editor.rest()
@@ -115,7 +115,7 @@ async def test_question_after_the_cancel_is_answered_for_the_editor(sqlite_house
         greeting(*steps, ["answer", "outcome", {}], ["send", ANSWERED], ["echo"]) + PROMPT
     ) as editor:
         await running(house, editor)
-        await ask(house, handshake.REQUEST_CANCEL, session="s")
+        await ask(house, dialogue.REQUEST_CANCEL, session="s")
         output = await editor.hear(b"stopReason")
         # Once that turn is over questions are the editor's again, also in a turn that it cancels itself.
         again = PROMPT.replace(b'"id":7', b'"id":8')
@@ -137,7 +137,7 @@ async def test_other_sessions_are_left_alone(sqlite_house: House) -> None:
     steps = (["wait", '"id":8'], ["send", QUESTION, other], ["wait", '"id":2'], ["send", "heard"], ["stay"])
     async with house.editor(greeting(*steps) + PROMPT + second) as editor:
         await editor.hear(b'"id":2')
-        answer = await ask(house, handshake.REQUEST_CANCEL, session="s")
+        answer = await ask(house, dialogue.REQUEST_CANCEL, session="s")
         await editor.say(ALLOWED.replace(b'"id":1', b'"id":2'))
         await editor.hear(b"heard")
     assert answer["questions"] == 1
@@ -159,7 +159,7 @@ async def test_what_cannot_be_cancelled_is_told(sqlite_house: House, session: st
     update = '{"method":"session/update","params":{"sessionId":"s","update":{}}}'
     async with house.editor(greeting(["send", update], ["echo"])) as editor:
         await running(house, editor)
-        answer = await ask(house, handshake.REQUEST_CANCEL, session=session)
+        answer = await ask(house, dialogue.REQUEST_CANCEL, session=session)
         await editor.end()
         await editor.rest()
     assert answer["ok"] is False
@@ -175,12 +175,12 @@ async def test_id_of_two_sessions_is_not_guessed(sqlite_house: House) -> None:
     async with house.editor(hello) as one, house.editor(hello) as other:
         await one.hear(b"working")
         await other.hear(b"working")
-        answer = await ask(house, handshake.REQUEST_CANCEL, session="s")
+        answer = await ask(house, dialogue.REQUEST_CANCEL, session="s")
         assert (answer["ok"], answer["status"]) == (False, 2)
         named = answer["error"].partition(": ")[2].split(", ")
         assert len(named) == 2
-        assert (await ask(house, handshake.REQUEST_CANCEL, session=named[1]))["transport_id"] == int(named[1][:-2])
-        last = await ask(house, handshake.REQUEST_CANCEL, session=None, agent="nobody")
+        assert (await ask(house, dialogue.REQUEST_CANCEL, session=named[1]))["transport_id"] == int(named[1][:-2])
+        last = await ask(house, dialogue.REQUEST_CANCEL, session=None, agent="nobody")
         assert last["error"] == "nothing runs in any session"
 
 
@@ -192,7 +192,7 @@ async def test_last_is_the_newest_that_runs(sqlite_house: House) -> None:
         await one.hear(b"working")
         async with house.editor(hello) as other:
             await other.hear(b"working")
-            answer = await ask(house, handshake.REQUEST_CANCEL, session=None)
+            answer = await ask(house, dialogue.REQUEST_CANCEL, session=None)
             await other.hear(b"stopReason")
             assert answer["transport_id"] == house.rows("SELECT max(id) FROM transports")[0][0]
 
@@ -203,7 +203,7 @@ async def test_stop_ends_the_agent_and_answers_its_editor(house: House) -> None:
     async with house.editor(greeting(*steps) + PROMPT) as editor:
         transport = await running(house, editor)
         [pid] = house.rows("SELECT pid FROM transport_events WHERE event = 'spawned'")[0]
-        answer = await ask(house, handshake.REQUEST_STOP, transport=str(transport), seconds=PATIENCE)
+        answer = await ask(house, dialogue.REQUEST_STOP, transport=str(transport), seconds=PATIENCE)
         heard = await editor.rest()
     assert not is_alive(pid)
     assert (answer["ended"], answer["how"], answer["requests"]) == (True, "signal SIGTERM", 1)
@@ -224,12 +224,12 @@ async def test_stop_takes_a_beginning_and_a_session(sqlite_house: House) -> None
         async with house.editor(hello) as editor:
             transport = await running(house, editor)
             name = str(transport)[:-1] if of_transport else "s"
-            answer = await ask(house, handshake.REQUEST_STOP, transport=name, seconds=0)
+            answer = await ask(house, dialogue.REQUEST_STOP, transport=name, seconds=0)
             assert (answer["transport_id"], answer["ended"]) == (transport, False)
-            again = await ask(house, handshake.REQUEST_STOP, transport=str(transport))
+            again = await ask(house, dialogue.REQUEST_STOP, transport=str(transport))
             assert "ending already (operator_stopped)" in again["error"]
         await house.quiet()
-    assert "nothing open is called" in (await ask(house, handshake.REQUEST_STOP, transport="s"))["error"]
+    assert "nothing open is called" in (await ask(house, dialogue.REQUEST_STOP, transport="s"))["error"]
 
 
 async def test_login_at_a_terminal_is_not_ours_to_end(sqlite_house: House) -> None:
@@ -239,7 +239,7 @@ async def test_login_at_a_terminal_is_not_ours_to_end(sqlite_house: House) -> No
     async with house.editor(handshake.encode_greeting(login)):
         await until(lambda: house.daemon.status()["transports"])
         [launch] = house.daemon.status()["transports"]
-        answer = await ask(house, handshake.REQUEST_STOP, transport=str(launch["transport_id"]))
+        answer = await ask(house, dialogue.REQUEST_STOP, transport=str(launch["transport_id"]))
     assert "is a login at a terminal" in answer["error"]
 
 
@@ -248,7 +248,7 @@ async def test_cancel_and_stop_end_a_hold(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
     async with open_house(url, tmp_path, **{"failure.hold_seconds": 600.0}) as house:
         steps = (["wait", "prompt"], ["send", "working"], ["look", str(tmp_path / "go")], ["send", "more"], ["stay"])
-        for word, named in ((handshake.REQUEST_CANCEL, "session"), (handshake.REQUEST_STOP, "transport")):
+        for word, named in ((dialogue.REQUEST_CANCEL, "session"), (dialogue.REQUEST_STOP, "transport")):
             async with house.editor(greeting(*steps) + PROMPT) as editor:
                 await running(house, editor)
                 locked = lock(url)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import trio
 
-from acp_ledger import handshake
+from acp_ledger import dialogue, handshake
 from acp_ledger.daemon.notify import Manager
 from acp_ledger.daemon.service import Service
 from acp_ledger.daemon.writer import writer_thread
@@ -61,8 +61,8 @@ class Managed(NamedTuple):
         """What `ledgerctl status` asks for."""
         opening = handshake.encode_greeting(handshake.Greeting(handshake.PURPOSE_CONTROL))
         async with await trio.open_unix_socket(self.address.path) as stream:
-            await stream.send_all(opening + handshake.encode_request(handshake.REQUEST_STATUS))
-            reader = handshake.ControlReader()
+            await stream.send_all(opening + dialogue.encode_request(dialogue.REQUEST_STATUS))
+            reader = dialogue.ControlReader()
             while (answer := reader.feed(await stream.receive_some())) is None:
                 pass
         return answer
