@@ -27,10 +27,11 @@ from acp_ledger.daemon.desk import Desk
 from acp_ledger.daemon.installation import identify
 from acp_ledger.daemon.notify import Manager
 from acp_ledger.daemon.opening import Peer, command_of, policy_of, transport_of
-from acp_ledger.daemon.relay import House, Relay, Rules
+from acp_ledger.daemon.relay import Relay
 from acp_ledger.daemon.reloading import reloaded
 from acp_ledger.daemon.service import Service, describe
 from acp_ledger.daemon.terminal import Terminal
+from acp_ledger.daemon.transport import House, Rules
 from acp_ledger.daemon.writer import writer_thread
 from acp_ledger.errors import DaemonUnreachable, LedgerError, PeerFault, UsageError
 from acp_ledger.store import schema

@@ -18,17 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import trio
 
 from acp_ledger import logs
-from acp_ledger.daemon.own import Own, notification_line, withdrawal_line
 from acp_ledger.errors import LedgerError, UsageError
-from acp_ledger.protocol.permission import answer_line
-from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT
-from acp_ledger.protocol.requests import CANCEL
+from acp_ledger.protocol.records import TO_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from acp_ledger.daemon.opening import Peer
-    from acp_ledger.daemon.relay import Relay
+    from acp_ledger.daemon.transport import Transport
     from acp_ledger.protocol.standing import Standing
 
 SHORTEST_PREFIX: Final = 4
@@ -43,7 +40,7 @@ _STATUS: Final = "see what is open: ledgerctl status"
 class Running(NamedTuple):
     """A session of an open connection."""
 
-    relay: Relay
+    relay: Transport
     session: Standing
 
     @property
@@ -57,7 +54,7 @@ class Desk:
 
     def __init__(
         self,
-        relays: Mapping[int, tuple[Relay, str]],
+        relays: Mapping[int, tuple[Transport, str]],
         terminals: Mapping[int, object],
         gone: Callable[[int], Awaitable[None]],
     ) -> None:
@@ -75,16 +72,7 @@ class Desk:
         running = self._session(request)
         relay, session = running
         _refuse_idle(running)
-        operator = _name(peer)
-        relay.say(Own(TO_AGENT, _cancel_line(session.acp_session_id, operator), "operator", operator=operator))
-        first = relay.observer.next_seq - 1
-        for question in session.questions:
-            answer = answer_line(question.id_token, None)
-            relay.say(Own(TO_AGENT, answer, "operator", operator=operator))
-        last = relay.observer.next_seq - 1
-        for question in session.questions:
-            relay.say(Own(TO_CLIENT, withdrawal_line(question.id_token), "operator", operator=operator))
-        relay.call_off(session, operator)
+        first, last = relay.cancel(session, _name(peer))
         self._log.info(logs.OPERATOR_CANCELLED, transport_id=relay.transport_id, uid=peer.uid, pid=peer.pid)
         await relay.lane.reached(last)
         if relay.lane.failure is not None:
@@ -123,7 +111,7 @@ class Desk:
             "requests": waiting,
         }
 
-    def _about(self, relay: Relay) -> dict[str, Any]:
+    def _about(self, relay: Transport) -> dict[str, Any]:
         agent = self._relays[relay.transport_id][1]
         return {"transport_id": relay.transport_id, "agent": agent, "pid": relay.agent and relay.agent.facts.pid}
 
@@ -144,7 +132,7 @@ class Desk:
             return max(busy, key=lambda each: (each.relay.transport_id, max(each.session.turns, default=0)))
         return _one(str(named), every)
 
-    def _transport(self, named: str) -> Relay:
+    def _transport(self, named: str) -> Transport:
         """The connection of that transport, or of the session of that name."""
         if named.isdecimal() and int(named) in self._terminals:
             raise LedgerError(
@@ -203,17 +191,12 @@ def _refuse_idle(running: Running) -> None:
         )
 
 
-def _refuse_ending(relay: Relay) -> None:
+def _refuse_ending(relay: Transport) -> None:
     if relay.cause is not None:
         raise LedgerError(f"transport {relay.transport_id} is ending already ({relay.cause.value})", hint=_STATUS)
 
 
-def _cancel_line(acp_session_id: str, operator: str) -> bytes:
-    params = {"sessionId": acp_session_id, "_meta": {"acp_ledger": {"cancelled_by": operator}}}
-    return notification_line(CANCEL, params)
-
-
-async def _heard(relay: Relay, frame_seq: int) -> bool:
+async def _heard(relay: Transport, frame_seq: int) -> bool:
     """Whether the agent took everything up to that number."""
     if relay.to_agent is not None:
         with trio.move_on_after(SENT_SECONDS):

@@ -18,13 +18,14 @@ from acp_ledger import handshake, logs
 from acp_ledger.daemon.agent import Ending, first
 from acp_ledger.daemon.closing import CLOSE_REASONS
 from acp_ledger.daemon.own import NO_ID, Own, error_line
-from acp_ledger.daemon.relay import Cause, Relay
+from acp_ledger.daemon.transport import Cause
 from acp_ledger.errors import AgentFault
 from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT
 
 if TYPE_CHECKING:
     from acp_ledger.daemon.agent import Agent, Command
     from acp_ledger.daemon.lanes import Failure
+    from acp_ledger.daemon.relay import Relay
 
 STATUS_SECONDS = 0.5
 """How long an agent that closed its output has to exit before the editor is told, so that the status can be named."""
@@ -82,7 +83,7 @@ async def _start(relay: Relay, tasks: trio.Nursery, command: Command) -> Agent |
     relay.note("spawned", **agent.facts._asdict())
     relay.log.info(logs.AGENT_SPAWNED, pid=agent.facts.pid)
     tasks.start_soon(relay.watch_agent, agent)
-    tasks.start_soon(agent.drain_stderr, relay.to_client.stderr)
+    tasks.start_soon(agent.drain_stderr, relay.hear_stderr)
     tasks.start_soon(to_agent.run)
     tasks.start_soon(relay.pump_agent, agent)
     tasks.start_soon(relay.pump_editor, to_agent)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from acp_ledger.protocol.requests import WITHDRAWAL
+from acp_ledger.protocol.requests import CANCEL, WITHDRAWAL
 
 if TYPE_CHECKING:
     from acp_ledger.protocol.records import Direction, Origin
@@ -37,6 +37,11 @@ class Own(NamedTuple):
 def notification_line(method: str, params: dict[str, Any]) -> bytes:
     """A JSON-RPC notification."""
     return json.dumps({"jsonrpc": "2.0", "method": method, "params": params}, separators=(",", ":")).encode()
+
+
+def cancel_line(acp_session_id: str, operator: str) -> bytes:
+    """Tell an agent to end the turn of a session, and who says so."""
+    return notification_line(CANCEL, {"sessionId": acp_session_id, "_meta": {"acp_ledger": {"cancelled_by": operator}}})
 
 
 def withdrawal_line(id_token: str) -> bytes:

@@ -7,196 +7,93 @@ direction waits for the other's peer: each has a budget, a reader and an outlet 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
-from acp_ledger import logs
 from acp_ledger.daemon.backlog import Backlog
-from acp_ledger.daemon.clock import WallClock
 from acp_ledger.daemon.guard import Guard, guard_of
+from acp_ledger.daemon.own import Own, cancel_line, withdrawal_line
 from acp_ledger.daemon.streams import Budget, Hangup, LineReader, Outlet, RunnerOutlet
+from acp_ledger.daemon.transport import MARK_EVERY, Cause, Transport
 from acp_ledger.policy import Policy
 from acp_ledger.protocol.framing import Oversize
 from acp_ledger.protocol.observer import Observer
-from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT, DeliveryMark, Direction, EventKind
-from acp_ledger.protocol.standing import summary
+from acp_ledger.protocol.permission import answer_line
+from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT, DeliveryMark, Direction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from acp_ledger.daemon.agent import Agent, Children
-    from acp_ledger.daemon.committer import Committer
-    from acp_ledger.daemon.lanes import Lane
-    from acp_ledger.daemon.own import Own
+    from acp_ledger.daemon.agent import Agent
     from acp_ledger.daemon.streams import Descriptor
+    from acp_ledger.daemon.transport import House
     from acp_ledger.protocol.framing import Line
     from acp_ledger.protocol.standing import Standing
-
-WAITING_LINES: Final = 4096
-WAITING_BYTES: Final = 8 << 20
-"""What one direction may hold between reading and having written; one longer line passes alone."""
 
 _OBSERVE: Final = Policy()
 
 LINES_A_STEP: Final = 32
 """Lines of one read after which other connections, and the committer, get a turn."""
 
-MARK_EVERY: Final = 256
-"""Lines written to a peer after which the ledger is told how far delivery came."""
 
-
-class Cause(Enum):
-    """Why a connection ends; the value is its `close_reason`."""
-
-    AGENT = "agent_ended"
-    EDITOR = "editor_ended"
-    STOPPED = "daemon_stopped"
-    OVERSIZE = "line_too_long"
-    READ = "read_failed"
-    NOT_STARTED = "agent_not_started"
-    OPERATOR = "operator_stopped"
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What a relay goes by: limits in bytes, times in seconds."""
-
-    line_bytes: int
-    parse_bytes: int
-    stop_seconds: float
-    strict: bool = False
-    waiting_lines: int = WAITING_LINES
-    waiting_bytes: int = WAITING_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class House:
-    """What all relays of a daemon share."""
-
-    committer: Committer
-    children: Children
-    rules: Rules
-    stopping: trio.Event
-    hurry: trio.Event
-
-
-class Relay:
-    """A connection between its opening and its end. `ending.finish` says how it ends."""
+class Relay(Transport):
+    """A connection between an editor and an agent. `ending.live` says how it ends."""
 
     def __init__(
         self, house: House, transport_id: int, runner: Descriptor, first: bytes = b"", policy: Policy = _OBSERVE
     ) -> None:
         rules = house.rules
-        self.house = house
-        self.rules = rules
-        self.transport_id = transport_id
-        self.observer = Observer(parse_bytes=rules.parse_bytes)
         self.to_client = RunnerOutlet(runner, Budget(rules.waiting_lines, rules.waiting_bytes))
-        self.to_agent: Outlet | None = None
-        self.agent: Agent | None = None
-        self.lane: Lane = house.committer.lane(transport_id, {TO_CLIENT: self.to_client})
+        super().__init__(
+            house, transport_id, Observer(parse_bytes=rules.parse_bytes), outboxes={TO_CLIENT: self.to_client}
+        )
         self.lane.awaited = self._awaited
-        self.over = trio.Event()
-        self.cause: Cause | None = None
-        self.stopped_by: str | None = None
-        self.oversized: Direction | None = None
-        self.reading = trio.CancelScope()
         self.editor_reading = trio.CancelScope()
         self.ended = {TO_CLIENT: trio.Event(), TO_AGENT: trio.Event()}
-        self.log = logs.get_logger(transport_id=transport_id)
         self._policy = policy
         self._guard = guard_of(policy, self.observer, strict=rules.strict)
         self._backlog = {TO_CLIENT: Backlog(self.lane), TO_AGENT: Backlog(self.lane)}
-        self._sessions = 0  # whose ids the log has
         self._runner = runner
         self._first = first
-        self._clock = WallClock()
-        self._marked = {TO_CLIENT: 0, TO_AGENT: 0}
 
     # ---- what the parts of a relay call
 
-    def end(self, cause: Cause) -> None:
-        """The connection is to end; the first cause counts."""
-        if self.cause is None:
-            self.cause = cause
-            self.over.set()
+    def outlets(self) -> dict[Direction, Outlet | None]:
+        """The ways to the peers there are."""
+        return {TO_CLIENT: self.to_client, TO_AGENT: self.to_agent}
 
-    def note(self, kind: EventKind, *, all_marks: bool = False, **fields: Any) -> None:
-        """Record a fact that is not a line."""
-        marks = self._marks(1 if all_marks else MARK_EVERY)
-        self.lane.put(self.observer.event(kind, self._clock.now(), marks=marks, **fields))
+    def hear_stderr(self, data: bytes) -> None:
+        """Pass on what the agent wrote to its standard error, as far as the runner takes it."""
+        self.to_client.stderr(data)
 
-    def say(self, own: Own) -> None:
-        """Record a line of our own, and forward it once it is committed."""
-        if (outlet := self._outlet(own.direction)) is not None:
-            outlet.budget.take(len(own.body))
-        now = self._clock.now()
-        entries = self.observer.line(
-            own.direction, own.body, now, origin=own.origin, rule=own.rule, operator=own.operator
+    def cancel(self, session: Standing, operator: str) -> tuple[int, int]:
+        """Cancel what runs in a session, for an operator; gives the first and the last number of what the agent hears.
+
+        From now on no question of the session's open turns is shown, and no late answer to one of ours passes.
+        """
+        first = last = self.say(
+            Own(TO_AGENT, cancel_line(session.acp_session_id, operator), "operator", operator=operator)
         )
-        self.lane.put(entries, own.body)
-
-    def call_off(self, session: Standing, operator: str) -> None:
-        """From now on no question of the session's open turns is shown, and no late answer to one of ours passes."""
+        for question in session.questions:
+            last = self.say(Own(TO_AGENT, answer_line(question.id_token, None), "operator", operator=operator))
+        for question in session.questions:
+            self.say(Own(TO_CLIENT, withdrawal_line(question.id_token), "operator", operator=operator))
         if self._guard is None:
             self._guard = Guard(self._policy, self.observer, strict=self.rules.strict)
         self._guard.call_off(session, operator)
-
-    def stop(self, operator: str) -> None:
-        """End the agent for good, because an operator says so; a hold ends with it."""
-        if self.cause is None:
-            self.stopped_by = operator
-        self._stop(Cause.OPERATOR)
-
-    def _stop(self, cause: Cause) -> None:
-        if self.house.committer.health.held:
-            self.lane.fail(self.house.committer.health.failure())
-        self.end(cause)
-
-    def _outlet(self, direction: Direction) -> Outlet | None:
-        return self.to_client if direction == TO_CLIENT else self.to_agent
+        return first, last
 
     def connect(self, agent: Agent) -> Outlet:
         """Take the agent that was started as the other side; gives the way to it."""
-        self.agent = agent
-        self.to_agent = Outlet(agent.stdin, Budget(self.rules.waiting_lines, self.rules.waiting_bytes))
-        self.lane.outboxes[TO_AGENT] = self.to_agent
-        return self.to_agent
+        self.lane.outboxes[TO_AGENT] = to_agent = super().connect(agent)
+        return to_agent
 
     async def hush_agent(self) -> None:
         """Close the agent's input, once everything it was told has reached it."""
         if self.to_agent is not None:
             await self.to_agent.drained(self.rules.stop_seconds)
             self.to_agent.close()
-
-    async def end_agent(self, patience: float) -> None:
-        """End the agent for good; it has `patience` seconds to do so by itself, none in a hurry."""
-        if self.agent is not None and self.to_agent is not None:
-            self.to_agent.close()
-            await self.agent.end(patience, self.house.hurry)
-
-    def close(self) -> None:
-        """Close both sides. An agent that still runs, because the daemon breaks down, is killed."""
-        self.to_client.close()
-        if self.to_agent is not None:
-            self.to_agent.close()
-        if self.agent is not None:
-            self.agent.close()
-
-    def status(self) -> dict[str, Any]:
-        """What `ledgerctl status` shows of it."""
-        return {
-            "transport_id": self.transport_id,
-            **summary(self.observer.standings()),
-            "pid": self.agent.facts.pid if self.agent else None,
-            "revision": self.observer.revision,
-            "numbers": self.observer.next_seq - 1,
-            "queued": len(self.lane.pending),
-            "ending": self.cause.value if self.cause else None,
-        }
 
     def _awaited(self) -> bool:
         return self.cause is not Cause.EDITOR and bool(self.observer.open_requests(TO_AGENT))
@@ -211,11 +108,6 @@ class Relay:
         finally:
             hangup.close()
         self.end(Cause.EDITOR)
-
-    async def watch_house(self) -> None:
-        """Act on the daemon being stopped; a hold ends with it."""
-        await self.house.stopping.wait()
-        self._stop(Cause.STOPPED)
 
     async def watch_agent(self, agent: Agent) -> None:
         """Act on the agent's end."""
@@ -264,16 +156,8 @@ class Relay:
             marks = ()
             if not count % LINES_A_STEP:
                 await trio.lowlevel.checkpoint()
-        if len(self.observer.sessions) != self._sessions:
-            self._log_sessions()
+        self._log_sessions()
         return True
-
-    def _log_sessions(self) -> None:
-        """From here on the log's events of this connection are found by the ids of its sessions, the newest of them."""
-        ids = list(self.observer.sessions)
-        logs.get_logger(transport_id=self.transport_id, session_id=ids[self._sessions :]).info(logs.SESSION_SEEN)
-        self.log = logs.get_logger(transport_id=self.transport_id, session_id=ids[-logs.LONGEST_LIST :])
-        self._sessions = len(ids)
 
     async def _judge(
         self,
@@ -304,38 +188,12 @@ class Relay:
         backlog.withheld(entries[0].record.frame_seq, len(line.body))
         self.lane.put(entries)
         for own in instead:
-            if (way := self._outlet(own.direction)) is not None:
+            if (way := self.outlets().get(own.direction)) is not None:
                 backlog.said(self.observer.next_seq, way)
             self.say(own)
         await backlog.room()
-
-    def _read_at(self) -> int:
-        step = self._clock.step()
-        if step is not None:
-            self.log.warning(logs.CLOCK_STEPPED, microseconds=step)
-            self.note("clock_step", detail=f"the wall clock moved by {step} microseconds")
-        return self._clock.now()
-
-    def _oversize(self, direction: Direction, line: Oversize, now: int) -> None:
-        self.log.error(logs.FRAME_OVERSIZED, direction=direction, length=line.length)
-        self.lane.put(
-            self.observer.oversize(direction, now, length=line.length, prefix_digest=line.prefix_digest, marks=())
-        )
-        self.oversized = direction
-        self.end(Cause.OVERSIZE)
 
     def _eof(self, direction: Direction) -> None:
         self.note("eof", direction=direction)
         self.end(Cause.AGENT if direction == TO_CLIENT else Cause.EDITOR)
         self.ended[direction].set()
-
-    def _marks(self, every: int) -> tuple[DeliveryMark, ...]:
-        """How far delivery came, for the directions that moved by `every` numbers since the ledger was told."""
-        moved = [(way, through) for way, through in self.delivered() if through - self._marked[way] >= every]
-        self._marked.update(moved)
-        return tuple(DeliveryMark(0, 0, "", way, through) for way, through in moved)  # the observer stamps them
-
-    def delivered(self) -> list[tuple[Direction, int]]:
-        """The last number that was written whole to each peer; a peer that got nothing is left out."""
-        outlets: tuple[tuple[Direction, Outlet | None], ...] = ((TO_CLIENT, self.to_client), (TO_AGENT, self.to_agent))
-        return [(way, outlet.through) for way, outlet in outlets if outlet is not None and outlet.through]

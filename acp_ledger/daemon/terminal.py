@@ -19,8 +19,8 @@ from acp_ledger import handshake, launch, logs
 from acp_ledger.daemon import processes
 from acp_ledger.daemon.clock import WallClock
 from acp_ledger.daemon.ending import refusal
-from acp_ledger.daemon.relay import Cause
 from acp_ledger.daemon.streams import Budget, RunnerOutlet, reply
+from acp_ledger.daemon.transport import Cause
 from acp_ledger.protocol.observer import Observer
 from acp_ledger.protocol.records import Gap
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from acp_ledger.daemon.agent import Command
-    from acp_ledger.daemon.relay import House
     from acp_ledger.daemon.streams import Descriptor
+    from acp_ledger.daemon.transport import House
 
 STOPPING: Final = "acp-ledger: acp-ledgerd is stopping, so nothing was run. Try again in a moment."
 
