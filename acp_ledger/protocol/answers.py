@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from acp_ledger.protocol import permission, v1
-from acp_ledger.protocol.envelope import Envelope, text_of
+from acp_ledger.protocol.envelope import Envelope, identity, text_of
 from acp_ledger.protocol.outcome import TurnReading, error_words, turn_reading
 from acp_ledger.protocol.records import (
     TO_CLIENT,
@@ -39,11 +39,15 @@ DECIDED_BY: Final[dict[Origin, DecidedBy]] = {
 
 
 class Maker(NamedTuple):
-    """Who made a line: by which of the policy's rules, or for which operator; None where neither did."""
+    """Who made a line: by which of the policy's rules, or for which operator; None where neither did.
+
+    `claimed` is the kind that a program says of the option it chose, whatever the offer said of it.
+    """
 
     origin: Origin
     rule: str | None = None
     operator: str | None = None
+    claimed: str | None = None
 
 
 class Reply(NamedTuple):
@@ -120,7 +124,7 @@ def decide(
             outcome_raw=answer.outcome_raw,
             option_id=answer.option_id,
             option_kind=answer.option_kind,
-            option_kind_claimed=None,
+            option_kind_claimed=identity(maker.claimed) if maker and maker.claimed is not None else None,
             offered=answer.offered,
             effect=answer.effect,
             decided_by=decided_by,

@@ -17,16 +17,18 @@ from acp_ledger.protocol.transcript import Joined, Transcript
 
 if TYPE_CHECKING:
     from acp_ledger.protocol.draft import Draft
+    from acp_ledger.protocol.own_calls import OwnCalls
 
 
 class Connection:
     """The state of one connection.
 
     `reading` is how its frames are read now; `settled` says that an `initialize` result has settled that.
-    `asked` holds the waiting requests by the direction they were sent in.
+    `asked` holds the waiting requests by the direction they were sent in; `own` follows our own calls where we are the
+    agent's client.
     """
 
-    __slots__ = ("asked", "calls", "reading", "sessions", "settled", "transcript", "updates")
+    __slots__ = ("asked", "calls", "own", "reading", "sessions", "settled", "transcript", "updates")
 
     def __init__(self, text_bytes: int) -> None:
         self.reading: Reading = START
@@ -36,6 +38,7 @@ class Connection:
         self.transcript = Transcript(text_bytes)
         self.asked: dict[Direction, Exchange] = {TO_CLIENT: Exchange(), TO_AGENT: Exchange()}
         self.updates = 0
+        self.own: OwnCalls | None = None
 
     def write_messages(self, draft: Draft, ended: list[Joined]) -> None:
         """Add messages that ended here, and count the agent's to the turns they belong to."""

@@ -21,6 +21,7 @@ Given: TypeAlias = DeliveryMark | Gap
 ANOMALY_CLASSES: Final[dict[str, str]] = {
     "ambiguous_answer": "the line answers, or may answer, a request that cannot be told from others; related: that one",
     "bound_reached": "more of something than is followed; detail: what. The line itself is kept whole",
+    "call_failed": "the agent sent what a call of ours cannot go on with; detail: what; related: the call's request",
     "clock_step": "wall clock and monotonic clock drifted apart by more than two seconds",
     "duplicate_id": "a request under the id of one that still waits; related: the first one",
     "initialize_repeated": "a further successful `initialize`: the first one settled the revision, this one nothing",
@@ -31,7 +32,8 @@ ANOMALY_CLASSES: Final[dict[str, str]] = {
     "option_id_repeated": "a question offers the same option id twice; the first offer counts; detail: the id",
     "option_not_offered": "an answer chose an option that its question never offered; related: the question",
     "orphan_response": "an answer to no request that is known to wait",
-    "oversize": "a line past the line limit; detail: the digest of the prefix that was read",
+    "oversize": "a line past the line limit; detail: the digest of the prefix that was read. Or an update past a limit "
+    "of ours as a client; detail: which",
     "question_cancelled": "the agent withdrew a question before its answer; related: the question",
     "question_open_at_turn_end": "a turn ended before the answer to a question asked in it; related: the question",
     "unexpected_id": "a notification of the protocol came with an id; it is read as a request of that name",

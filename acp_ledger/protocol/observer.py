@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from acp_ledger.protocol.answers import Maker, Settlement, answered, reply_of, tell_unoffered
+from acp_ledger.protocol.answers import Maker, Settlement
+from acp_ledger.protocol.client_side import ClientLimits, Reply
 from acp_ledger.protocol.connection import OTHER_WAY, Connection
 from acp_ledger.protocol.draft import ANOMALY_CLASSES as FOLLOWED_CLASSES
 from acp_ledger.protocol.draft import Draft, Given
 from acp_ledger.protocol.endings import happened
 from acp_ledger.protocol.envelope import ANOMALY_CLASSES as LINE_CLASSES
-from acp_ledger.protocol.envelope import DEFAULT_PARSE_BYTES, Envelope, id_key, identity, parse, projection, text_of
-from acp_ledger.protocol.exchange import ANOMALY_OF_ASKED, ANOMALY_OF_VERDICT, Asked, Match, Request
+from acp_ledger.protocol.envelope import DEFAULT_PARSE_BYTES, Envelope, identity, parse, projection
+from acp_ledger.protocol.own_calls import AROUND_A_LINE, OwnCalls
+from acp_ledger.protocol.reading import read
 from acp_ledger.protocol.records import (
-    TO_AGENT,
     TO_CLIENT,
     BodyState,
     Delivery,
@@ -31,46 +32,40 @@ from acp_ledger.protocol.records import (
     Origin,
 )
 from acp_ledger.protocol.redaction import redact
-from acp_ledger.protocol.requests import (
-    CANCEL,
-    SESSION_METHODS,
-    WITHDRAWAL,
-    Arrival,
-    Asking,
-    Subject,
-    abandoned,
-    is_known,
-    is_notification,
-    is_request,
-    requested,
-    weight_of,
-)
 from acp_ledger.protocol.revisions import reading_of
 from acp_ledger.protocol.standing import OpenRequest, Standing, open_requests, standings
 from acp_ledger.protocol.transcript import DEFAULT_TEXT_BYTES
-from acp_ledger.protocol.updates import update
 
 if TYPE_CHECKING:
     from collections.abc import KeysView, Sequence
 
     from acp_ledger.protocol.envelope import IdKey
-    from acp_ledger.protocol.sessions import SessionState
-    from acp_ledger.protocol.v1 import Fields
+    from acp_ledger.protocol.exchange import Request
 
 
 ANOMALY_CLASSES: Final[dict[str, str]] = {**LINE_CLASSES, **FOLLOWED_CLASSES}
 """Every class of anomaly a row can have, and what it means."""
+
+_NO_CLIENT: Final = ClientLimits(0, 0, 0, 0)
 
 
 class Observer:
     """The observer of one transport.
 
     `parse_bytes` and `text_bytes` are limits in bytes, fixed when the transport opens: another value gives other rows.
+    `client` are the limits of a transport whose client we are ourselves; None where an editor is.
     """
 
-    def __init__(self, *, parse_bytes: int = DEFAULT_PARSE_BYTES, text_bytes: int = DEFAULT_TEXT_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        parse_bytes: int = DEFAULT_PARSE_BYTES,
+        text_bytes: int = DEFAULT_TEXT_BYTES,
+        client: ClientLimits | None = None,
+    ) -> None:
         self._parse_bytes = parse_bytes
         self._connection = Connection(text_bytes)
+        self._own = self._connection.own = None if client is None else OwnCalls(client)
         self._seq = 0
 
     @property
@@ -117,6 +112,27 @@ class Observer:
         """Whether a turn is open in this session that its editor has cancelled."""
         return self._connection.sessions.is_cancelled(acp_session_id)
 
+    @property
+    def fault(self) -> str | None:
+        """What ended a call of ours with the line observed last, as a sentence for people; None where nothing did."""
+        return None if self._own is None else self._own.fault
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether an update came past the limit on their count, which counts for the transport's whole life."""
+        return self._own is not None and self._own.exhausted
+
+    @property
+    def reply(self) -> Reply:
+        """What the answer to our newest prompt has admitted; an empty one before the first."""
+        return Reply(_NO_CLIENT) if self._own is None else self._own.reply
+
+    def over_limit(self, envelope: Envelope, body: bytes) -> str | None:
+        """The limit of ours that this line of the agent would pass, in words; only an update can. Nothing changes."""
+        if self._own is None or envelope.kind != "notification" or envelope.method != "session/update":
+            return None
+        return self._own.passed(self._connection.updates, len(body.strip(AROUND_A_LINE)))
+
     def line(
         self,
         direction: Direction,
@@ -131,11 +147,13 @@ class Observer:
         body_state: BodyState | None = None,
         rule: str | None = None,
         operator: str | None = None,
+        claimed: str | None = None,
         marks: Sequence[Given] = (),
     ) -> tuple[Entry, ...]:
         """Observe one line, given without its newline, read at `at` (UTC microseconds).
 
-        `envelope` is what `read` gave for it; `rule` is the policy's rule, `operator` the person, it was made for.
+        `envelope` is what `read` gave for it; `rule` is the policy's rule, `operator` the person, it was made for;
+        `claimed` the kind that the answering program says its option has.
 
         A line that was stored before comes with its `body_state` and its `byte_count`, the length it was read with:
         it is mapped as it is. A line without a `body_state` is searched for secrets first.
@@ -147,12 +165,10 @@ class Observer:
         if body_state is None:
             body, body_state, envelope = self._kept(direction, body, envelope)
         draft = self._draft(at)
-        settlement = self._read(draft, direction, envelope, Maker(origin, rule, operator), delivery)
-        for class_, detail in envelope.anomalies:
-            draft.anomaly(class_, detail)
-        if draft.wrong:
-            for field in dict.fromkeys(draft.wrong):
-                draft.anomaly("wrong_type", field)
+        if self._own is not None:
+            self._own.arrives(body, byte_count)
+        maker = Maker(origin, rule, operator, claimed)
+        settlement = read(self._connection, draft, direction, envelope, maker, delivery)
         if marks:
             draft.given(marks)
         frame = Frame(
@@ -187,22 +203,25 @@ class Observer:
         """
         draft = self._draft(at)
         draft.anomaly("oversize", prefix_digest)
+        draft.phase = self._connection.sessions.phase(None)
+        if self._own is not None and direction == TO_CLIENT:
+            self._own.cut(self._connection, draft)
         draft.given(marks)
         frame = Frame(
             frame_seq=draft.seq,
             protocol_revision=draft.revision,
-            session_id=None,
-            turn_id=None,
+            session_id=draft.session_id,
+            turn_id=draft.turn_id,
             direction=direction,
             origin="peer",
             delivery="withhold",
             kind="opaque",
             method=None,
             rpc_id=None,
-            phase=self._connection.sessions.phase(None),
+            phase=draft.phase,
             update_sequence=None,
             session_update=None,
-            disposition="not_recorded",
+            disposition="observed" if draft.observed else "not_recorded",
             received_at=at,
             byte_count=length,
             terminated=False,
@@ -216,6 +235,8 @@ class Observer:
         `negotiated` is not given: it comes by itself behind the line that settles the revision.
         """
         draft = self._draft(at)
+        if self._own is not None:
+            self._own.fault = None
         # Words of the system (a file's name, an agent's stderr) may hold what no database takes.
         told: dict[str, Any] = {
             name: projection(value)[0] if isinstance(value, str) else value for name, value in fields.items()
@@ -254,147 +275,3 @@ class Observer:
             agent_version=settled.agent_version,
         )
         return Entry(event, (), None)
-
-    def _read(
-        self, draft: Draft, direction: Direction, envelope: Envelope, maker: Maker, delivery: Delivery
-    ) -> Settlement | None:
-        if envelope.kind == "response":
-            return self._read_answer(draft, direction, envelope, maker, delivery)
-        if envelope.kind == "opaque":
-            self._read_opaque(draft, direction, envelope)
-        else:
-            self._read_call(draft, direction, envelope, delivery)
-        return None
-
-    def _read_call(self, draft: Draft, direction: Direction, envelope: Envelope, delivery: Delivery) -> None:
-        """A request or a notification."""
-        connection = self._connection
-        method = envelope.method or ""
-        draft.method = identity(method)
-        params: Fields = envelope.params if isinstance(envelope.params, dict) else {}
-        if params is not envelope.params and envelope.params is not None and is_known(direction, method):
-            draft.wrong.append("params")
-        is_update = direction == TO_CLIENT and method == "session/update"
-        session = self._session(draft, params, update=is_update)
-        if session is None and "sessionId" not in params and method in SESSION_METHODS:
-            draft.anomaly("missing_session", method)
-        if envelope.kind == "request":
-            if delivery == "withhold" and self._is_taken(draft, direction, envelope):
-                return
-            if is_notification(method):
-                draft.anomaly("unexpected_id", method)
-                self._notified(direction, method, session)
-            arrival = Arrival(method, params, session, delivery == "forward", envelope.parsed)
-            subject = requested(connection, draft, direction, arrival)
-            self._await_answer(draft, direction, envelope, subject, session)
-        elif is_update:
-            update(connection, draft, params, session, delivery)
-        elif method == WITHDRAWAL:
-            self._withdraw(draft, direction, params)
-        else:
-            self._notified(direction, method, session)
-            if is_request(direction, method):
-                draft.anomaly("missing_id", method)
-
-    def _notified(self, direction: Direction, method: str, session: SessionState | None) -> None:
-        if method == CANCEL and direction == TO_AGENT and session is not None:
-            session.cancel()
-
-    def _is_taken(self, draft: Draft, direction: Direction, envelope: Envelope) -> bool:
-        """Whether another request waits under the id of one that nobody will hear: it takes nothing of its place."""
-        first = None if envelope.id_key is None else self._connection.asked[direction].peek(envelope.id_key)
-        if first is not None:
-            draft.anomaly("duplicate_id", None, first.frame_seq)
-        return first is not None
-
-    def _withdraw(self, draft: Draft, direction: Direction, params: Fields) -> None:
-        """A sender no longer wants an answer to a request of its own; it may get one all the same."""
-        if "requestId" not in params:
-            return
-        request = self._connection.asked[direction].peek(id_key(params["requestId"]))
-        if request is None:
-            return
-        self._about(draft, request)
-        if isinstance(request.subject, Asking):
-            draft.anomaly("question_cancelled", None, request.frame_seq)
-
-    def _session(self, draft: Draft, params: Fields, *, update: bool) -> SessionState | None:
-        """The session a frame names, with what it says about phase and turn."""
-        sessions = self._connection.sessions
-        named = text_of(params, "sessionId", draft.wrong)
-        session = None if named is None else sessions.see(named, draft, update=update)
-        if session is not None:
-            draft.session_id = session.number
-            if len(session.turns) == 1:
-                draft.turn_id = session.turns[0].turn_id
-        draft.phase = sessions.phase(session)
-        return session
-
-    def _await_answer(
-        self,
-        draft: Draft,
-        direction: Direction,
-        envelope: Envelope,
-        subject: Subject | None,
-        session: SessionState | None,
-    ) -> None:
-        request = Request(
-            id_token=envelope.id_token or "",
-            method=draft.method or "",
-            frame_seq=draft.seq,
-            session_id=draft.session_id,
-            turn_id=draft.turn_id,
-            subject=subject,
-            weight=weight_of(subject),
-        )
-        asked: Asked = "untracked"
-        first: int | None = None
-        if envelope.id_key is not None:
-            asked, first = self._connection.asked[direction].ask(envelope.id_key, request)
-        if asked == "untracked":
-            abandoned(self._connection, subject, session)
-        anomaly = ANOMALY_OF_ASKED[asked]
-        if anomaly is not None:
-            draft.anomaly(anomaly, "waiting requests" if asked == "untracked" else None, first)
-
-    def _read_answer(
-        self, draft: Draft, direction: Direction, envelope: Envelope, maker: Maker, delivery: Delivery
-    ) -> Settlement | None:
-        """A response. One that is withheld settles nothing: the answer that is heard instead will."""
-        connection = self._connection
-        exchange = connection.asked[OTHER_WAY[direction]]
-        key = envelope.answers
-        request = None if key is None else exchange.peek(key)
-        if request is not None:
-            draft.method = request.method
-            self._about(draft, request)
-            if delivery == "withhold":
-                tell_unoffered(draft, envelope, request)
-                return None
-        else:
-            draft.phase = connection.sessions.phase(None)
-        match = Match("orphan") if key is None else exchange.answer(key, draft.seq, ours=maker.origin != "peer")
-        anomaly = ANOMALY_OF_VERDICT[match.verdict]
-        # An error without an id was told by the envelope, and one of ours has none where nobody knows it.
-        if anomaly is not None and envelope.has_id and not (key is None and maker.origin != "peer"):
-            draft.anomaly(anomaly, None, match.related)
-        if match.request is None:
-            return None
-        if envelope.error is not None and not isinstance(envelope.error, dict):
-            draft.wrong.append("error")
-        return answered(connection, draft, match.request, reply_of(envelope, maker, shared=match.verdict == "shared"))
-
-    def _about(self, draft: Draft, request: Request) -> None:
-        """A line that names a request is about what that request was about."""
-        sessions = self._connection.sessions
-        draft.session_id, draft.turn_id = request.session_id, request.turn_id
-        draft.phase = sessions.phase(sessions.numbered(request.session_id))
-
-    def _read_opaque(self, draft: Draft, direction: Direction, envelope: Envelope) -> None:
-        """A line nobody can classify, so it has no method and no id; every question it may have answered is named."""
-        draft.phase = self._connection.sessions.phase(None)
-        exchange = self._connection.asked[OTHER_WAY[direction]]
-        for key in envelope.possible_answers:
-            request = exchange.peek(key)
-            if request is not None and isinstance(request.subject, Asking):
-                draft.anomaly("ambiguous_answer", None, request.frame_seq)

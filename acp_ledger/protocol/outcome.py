@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from acp_ledger.protocol.envelope import identity, integer_of, text_of
+from acp_ledger.protocol.envelope import identity, integer_of, kind_of, parse, text_of
 from acp_ledger.protocol.text import shown
 
 if TYPE_CHECKING:
@@ -101,18 +101,25 @@ def completed_turn(reading: TurnReading, answers: Sequence[str], acp_session_id:
     return CompletedTurn("".join(answers), final, reading.stop_reason or "", acp_session_id)
 
 
-def failure_message(reading: TurnReading, partial: str = "", answer: str = "") -> str:
+def failure_message(reading: TurnReading, partial: str = "", answer: str = "", logins: Sequence[str] = ()) -> str:
     """What a person is told about a turn that did not complete, with as much of its text as fits.
 
     Args:
         reading: any reading but a completed one.
         partial: the text the agent had streamed, whole; at most `PARTIAL_TEXT_BYTES` of it are told.
-        answer: the agent's answer as it came; its beginning is told where no outcome could be read from it.
+        answer: the agent's answer as it came; what its result is, and its beginning, are told where no outcome could
+            be read from it.
+        logins: the logins the agent offers, by name or id; they are told where it demands one.
     """
-    told = _TOLD[reading.outcome].format(said=_said(reading), words=reading.error_message or "no detail")
+    said = _said(reading)
     if reading.outcome == "protocol_error" and answer:
-        told += f": {answer[:_ANSWER_CHARS]}"
-    return told + _partial_output(partial)
+        said = f"{_what_came(answer) or said}: {answer[:_ANSWER_CHARS]}"
+    told = _TOLD[reading.outcome]
+    if reading.outcome == "protocol_error" and reading.error_message is not None:
+        told = _BROKEN
+    return told.format(
+        said=said, words=reading.error_message or "no detail", offered=_offered(logins)
+    ) + _partial_output(partial)
 
 
 _ANSWER_CHARS: Final = 500
@@ -122,13 +129,36 @@ _TOLD: Final[dict[TurnOutcome, str]] = {
     "refused": "the agent refused the prompt ({said})",
     "truncated": "the agent stopped before its work was done ({said})",
     "cancelled": CANCELLED_PREFIX + " ({said})",
-    "auth_required": "the agent asks for a sign-in first ({said}); sign in with the agent's own command, then retry",
+    "auth_required": "the agent asks for a sign-in first ({said}){offered}. Nobody can sign in during an unattended"
+    " run: sign in once with the agent's own command, as the user who runs it, or put its credentials into the"
+    " environment the run is started with, which the agent gets as it is; then retry",
     "failed": "the agent answered the prompt with an error ({said})",
     "protocol_error": "the agent's answer to the prompt tells no outcome that ACP knows ({said})",
     "stream_ended": "the agent closed its output with the prompt unanswered; its stderr may say why",
     "transport_failed": "reading the agent's output failed with the prompt unanswered: {words}",
     "interrupted": "the ledger's daemon ended with the prompt unanswered",
 }
+
+_BROKEN: Final = "the prompt could not go on: {words}"
+
+_LOGINS: Final = 8
+"""Logins that are named, and characters of each: a message is read by a person."""
+_LOGIN_CHARS: Final = 80
+
+
+def _offered(logins: Sequence[str]) -> str:
+    """The agent's logins, as many as a person reads."""
+    named = ", ".join(login[:_LOGIN_CHARS] for login in logins[:_LOGINS])
+    more = f" and {len(logins) - _LOGINS} more" if len(logins) > _LOGINS else ""
+    return f"; its logins are: {named}{more}" if named else ""
+
+
+def _what_came(answer: str) -> str | None:
+    """What stands where an object with a stop reason belongs; None where that says no more than the reading does."""
+    envelope = parse(answer.encode("utf-8", "replace"))
+    if envelope.kind != "response" or not envelope.has_result or isinstance(envelope.result, dict):
+        return None
+    return f"its result is of type {kind_of(envelope.result)}, not an object"
 
 
 def _said(reading: TurnReading) -> str:

@@ -21,3 +21,19 @@ def shown(text: str | None) -> tuple[str | None, bool]:
     if len(text) <= PROJECTION_CHARS:
         return projection(text)
     return projection(text[:PROJECTION_CHARS])[0], True
+
+
+def utf8_size(text: str) -> int:
+    """Its length in UTF-8; a lone surrogate counts the three bytes it would take."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def rejoined(text: str) -> str:
+    """The text with every surrogate pair as the one character it stands for; lone halves stay as they are."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return text

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from acp_ledger.protocol.envelope import projection
+from acp_ledger.protocol.text import rejoined, utf8_size
 
 Stream: TypeAlias = Literal["agent", "thought", "user"]
 
@@ -127,7 +128,7 @@ class Transcript:
         return [joined for session_id in sorted(self._open) for joined in self.end(session_id)]
 
     def _append(self, message: _Open, text: str) -> None:
-        size = len(text) if text.isascii() else _utf8_size(text)
+        size = utf8_size(text)
         if message.split and "\udc00" <= text[0] <= "\udfff":
             size -= 2  # two halves of three bytes each are one character of four
         message.split = "\ud800" <= text[-1] <= "\udbff"
@@ -138,7 +139,7 @@ class Transcript:
         if size > room:
             message.truncated = True
             text = _prefix(text, room)
-            size = _utf8_size(text)
+            size = utf8_size(text)
         message.kept += size
         self._held += size
         message.parts.append(text)
@@ -148,7 +149,7 @@ class Transcript:
     def _joined(self, session_id: int, message: _Open) -> Joined:
         self._held -= message.kept
         self._remember(session_id, message)
-        text, lossy = projection(_rejoined("".join(message.parts)))
+        text, lossy = projection(rejoined("".join(message.parts)))
         return Joined(
             session_id=session_id,
             turn_id=message.turn_id,
@@ -171,10 +172,6 @@ class Transcript:
         self._ended[session_id, message.stream, message.message_id] = message.last_frame
 
 
-def _utf8_size(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
-
-
 def _prefix(text: str, size: int) -> str:
     """As many whole characters of a text as fit into `size` UTF-8 bytes."""
     if size <= 0:
@@ -185,14 +182,3 @@ def _prefix(text: str, size: int) -> str:
             return cut.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
             cut = cut[: error.start]
-
-
-def _rejoined(text: str) -> str:
-    """The text with every surrogate pair as the one character it stands for; lone halves stay as they are."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return text

@@ -1,7 +1,7 @@
 """What a `session/update` gives rise to.
 
-What must not be broken here: every update is numbered and named, whatever is in it; a conversation that is told again
-never becomes a step, nor part of a message.
+What must not be broken here: every update is named, whatever is in it, and numbered, unless it is past a limit of ours;
+a conversation that is told again never becomes a step, nor part of a message.
 """
 
 from __future__ import annotations
@@ -31,14 +31,21 @@ if TYPE_CHECKING:
 def update(
     connection: Connection, draft: Draft, params: Fields, session: SessionState | None, delivery: Delivery
 ) -> None:
-    """Number an update, name it, and add the rows it is evidence for.
+    """Number an update and read it.
 
     A withheld chunk joins no message: its text never reached anybody.
     """
     connection.updates += 1
     draft.update_sequence = connection.updates
-    told = fields_of(params, "update", draft.wrong)
-    kind = text_of(told, "sessionUpdate", draft.wrong)
+    told(connection, draft, params, session, delivery)
+
+
+def told(
+    connection: Connection, draft: Draft, params: Fields, session: SessionState | None, delivery: Delivery
+) -> None:
+    """Name an update and add the rows it is evidence for, whether or not it has a number."""
+    fields = fields_of(params, "update", draft.wrong)
+    kind = text_of(fields, "sessionUpdate", draft.wrong)
     if kind is None:
         return
     draft.session_update = identity(kind)
@@ -46,14 +53,14 @@ def update(
         draft.phase = "replay"
         draft.turn_id = None
         return
-    mapped = connection.reading.step_of(told, draft.wrong)
+    mapped = connection.reading.step_of(fields, draft.wrong)
     if type(mapped) is ToolCall and session is not None:
         tool_call_step(connection, draft, mapped, session, "update")
     elif type(mapped) is Prompted:
         _prompted(draft, mapped)
     stream = connection.reading.streams.get(kind)
     if stream is not None and session is not None and delivery == "forward":
-        _join(connection, draft, told, session, stream)
+        _join(connection, draft, fields, session, stream)
 
 
 def tool_call_step(
@@ -114,8 +121,8 @@ def _prompted(draft: Draft, mapped: Prompted) -> None:
     )
 
 
-def _join(connection: Connection, draft: Draft, told: Fields, session: SessionState, stream: Stream) -> None:
-    message_id, text = chunk_of(told, draft.wrong)
+def _join(connection: Connection, draft: Draft, fields: Fields, session: SessionState, stream: Stream) -> None:
+    message_id, text = chunk_of(fields, draft.wrong)
     ended = connection.transcript.chunk(session.number, stream, message_id, text, draft.turn_id, draft.seq)
     if ended is not None:
         connection.write_messages(draft, [ended])

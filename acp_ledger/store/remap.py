@@ -11,6 +11,7 @@ import json
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from acp_ledger.protocol.client_side import ClientLimits
 from acp_ledger.protocol.observer import Observer
 from acp_ledger.protocol.records import (
     TABLE_OF,
@@ -155,10 +156,13 @@ class Remapper:
                 self._said.pop(row.turn_id, None)
 
 
-def _limits(transport: Mapping[str, Any]) -> dict[str, int]:
+def _limits(transport: Mapping[str, Any]) -> dict[str, Any]:
     """The limits that were in force, as far as the mapping depends on them."""
     kept = json.loads(transport["limits"] or "{}")
-    return {name: int(kept[name]) for name in ("parse_bytes", "text_bytes") if name in kept}
+    limits: dict[str, Any] = {name: int(kept[name]) for name in ("parse_bytes", "text_bytes") if name in kept}
+    if transport["mode"] == "client" and all(name in kept for name in ClientLimits._fields):
+        limits["client"] = ClientLimits(*(int(kept[name]) for name in ClientLimits._fields))
+    return limits
 
 
 def _differences(expected: Entry, stored: Entry) -> Iterator[_Difference]:
