@@ -6,7 +6,7 @@
 ``client``: many lines, for the daemon is then the agent's client and whoever connected its *caller*. The caller says
 ``open`` first, and then one *call* after another, ``start`` and ``prompt``; it waits for the end of each before the
 next. While a call runs the daemon sends *events*; three of them want a *reply* before anything goes on, if ``hears``
-named them:
+named them. These have a ``number``, which the reply repeats:
 
 ====================  =================================================================================================
 the caller says       with
@@ -19,8 +19,8 @@ the caller says       with
 ``call: cancel``      nothing; at any time, and nothing is answered: the prompt that runs ends as the agent tells it
 ``call: stop``        nothing; at any time: the agent's process group is ended at once, and no message sent first
 ``call: status``      nothing; between calls
-``reply: EVENT``      ``error``: why the call is to fail, or null. Of ``question`` also ``answer``: null or ``outcome``,
-                      ``option_id`` and ``option_kind``
+``reply: EVENT``      ``number`` (the event's), ``error`` (why the call is to fail, or null); to a ``question`` also
+                      ``answer``: null, or ``outcome``, ``option_id`` and ``option_kind``
 ====================  =================================================================================================
 
 ====================  =================================================================================================

@@ -77,6 +77,7 @@ AGENT_SURVIVED: Final = "agent.survived"
 AGENT_SWEPT: Final = "agent.swept"
 OPERATOR_CANCELLED: Final = "operator.cancelled"
 OPERATOR_STOPPED: Final = "operator.stopped"
+OPERATOR_DECIDED: Final = "operator.decided"
 
 TEXT_FIELDS: Final = frozenset(
     {

@@ -22,11 +22,17 @@ Mode: TypeAlias = Literal["observe", "enforce", "unattended"]
 """`observe`: whoever is asked answers everything. `enforce`: what matches is answered here. `unattended`: all is."""
 
 OptionKind: TypeAlias = Literal["allow_once", "allow_always", "reject_once", "reject_always"]
+Ask: TypeAlias = Literal["nobody", "operator", "unmatched"]
+"""Which questions wait for a person where nobody else is there: none, all, or those that nothing matches."""
+
 Answer: TypeAlias = Literal["allow_once", "allow_always", "reject_once", "reject_always", "ask"]
 """What a rule answers with: the first option of that kind; `ask` leaves the question to whoever else is asked."""
 
 UNATTENDED: Final = "mode=unattended"
 """Stands for a rule where nothing granted a question and nobody is there to be asked."""
+
+UNANSWERED: Final = "ask_seconds"
+"""Stands for a rule where whoever was asked did not answer in time, or could not."""
 
 UNOFFERED_OPTION: Final = "unoffered_option=cancel"
 """Stands for a rule where `cancelled` took the place of an answer that nobody offered."""
@@ -54,6 +60,8 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     never_always: bool = False
     unoffered_option: Literal["forward", "cancel"] = "forward"
+    ask: Ask = "nobody"
+    ask_seconds: float = 300.0
 
     @property
     def digest(self) -> str:
@@ -121,8 +129,20 @@ def decide(policy: Policy, asked: Asked, *, grantable: bool = True) -> Verdict |
         return None
     verdict = _matched(policy, asked) if grantable else None
     if verdict is None and policy.mode == "unattended":
-        return Verdict(_refusal(asked) if grantable else None, UNATTENDED)
+        return refusal(asked, UNATTENDED) if grantable else Verdict(None, UNATTENDED)
     return verdict
+
+
+def is_for_a_person(policy: Policy, asked: Asked) -> bool:
+    """Whether a question waits for a person. One without a list of options does not: there is nothing to choose."""
+    if policy.ask == "nobody" or asked.offers is None:
+        return False
+    return policy.ask == "operator" or _matched(policy, asked) is None
+
+
+def refusal(asked: Asked, rule: str) -> Verdict:
+    """What a question gets that nobody grants."""
+    return Verdict(_refusal(asked), rule)
 
 
 def _matched(policy: Policy, asked: Asked) -> Verdict | None:

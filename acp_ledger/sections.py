@@ -122,6 +122,30 @@ class LimitSettings(Section):
         description="Bytes of the longest line that is parsed whole. A longer one is kept and forwarded, read by a "
         "routing scan alone, and marked `unparsed`.",
     )
+    request_bytes: Count = Field(
+        default=16 * 2**20,
+        description="Bytes, with the newline, of the longest line that is written to an agent whose client the daemon "
+        "is. A longer one is not written, and the call fails.",
+    )
+    update_bytes: Count = Field(
+        default=64 * 2**20,
+        description="Bytes of the largest `session/update` that the daemon takes as a client, without the space around "
+        "it. A larger one fails the call.",
+    )
+    update_count: Count = Field(
+        default=1_000_000,
+        description="Updates that the daemon takes as a client, in all of a connection. The first one past it fails "
+        "its call, and so does every later call.",
+    )
+    response_bytes: Count = Field(
+        default=16 * 2**20,
+        description="Bytes of UTF-8 of one prompt's reply. The chunk that would pass it is left out, and the prompt "
+        "cancelled.",
+    )
+    response_segments: Count = Field(
+        default=1_000_000,
+        description="Chunks of one prompt's reply. The chunk past it is left out, and the prompt cancelled.",
+    )
 
 
 class RuleSettings(Section):
@@ -179,6 +203,18 @@ class PolicySettings(Section):
         "it passes, and is flagged. `cancel`: it is withheld, and the agent hears `cancelled`.",
     )
 
+    ask: Literal["nobody", "operator", "unmatched"] = Field(
+        default="nobody",
+        description="Whom the daemon asks where it is the client itself. `operator`: every question waits for a person "
+        "(`ledgerctl pending`, `ledgerctl decide`). `unmatched`: so does what nothing above matches, or a rule leaves "
+        "open. Who does not answer in time has rejected.",
+    )
+    ask_seconds: Seconds = Field(
+        default=300.0,
+        description="Seconds a question waits for a person, or for the program whose client the daemon is. Then it is "
+        "rejected.",
+    )
+
     @model_validator(mode="after")
     def _names_each_rule_once(self) -> PolicySettings:
         names = [rule.name for rule in self.rules]
@@ -199,6 +235,15 @@ class FailureSettings(Section):
         default=10.0,
         description="Seconds a session is held while the ledger cannot commit. Then the agent is ended, and the "
         "editor is told why.",
+    )
+
+
+class ClientSettings(Section):
+    """Where the daemon itself is an agent's client, for `ledgerctl prompt` and for programs."""
+
+    callback_seconds: Seconds = Field(
+        default=60.0,
+        description="Seconds a program has to take an update or a decision it wants to hear of. Then its call fails.",
     )
 
 

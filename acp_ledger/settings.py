@@ -25,6 +25,7 @@ from acp_ledger import paths, sources
 from acp_ledger.errors import ConfigError
 from acp_ledger.sections import (
     AgentSettings,
+    ClientSettings,
     DatabaseSettings,
     FailureSettings,
     LimitSettings,
@@ -68,6 +69,7 @@ class Settings(BaseSettings):
     relay: RelaySettings = Field(default_factory=RelaySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     policy: PolicySettings = Field(default_factory=PolicySettings)
+    client: ClientSettings = Field(default_factory=ClientSettings)
     failure: FailureSettings = Field(default_factory=FailureSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     agents: dict[str, AgentSettings] = Field(default_factory=dict)

@@ -30,7 +30,8 @@ def question(kind: Any = "read", title: Any = "cat notes", options: Any = None) 
 READS = Policy("enforce", allow_tool_kinds=("read",))
 CATS = Policy("enforce", allow_title_prefixes=("cat ",))
 READS_AS_JSON = (
-    b'{"allow_title_prefixes":[],"allow_tool_kinds":["read"],"mode":"enforce","never_always":false,'
+    b'{"allow_title_prefixes":[],"allow_tool_kinds":["read"],"ask":"nobody","ask_seconds":300.0,"mode":"enforce",'
+    b'"never_always":false,'
     b'"rules":[],"unoffered_option":"forward"}'
 )
 BY_KIND = "allow_tool_kinds=read"
@@ -232,5 +233,7 @@ class TestDigest:
             Policy(rules=rules[::-1]),
             Policy(never_always=True),
             Policy(unoffered_option="cancel"),
+            Policy(ask="operator"),
+            Policy(ask_seconds=1.0),
         ]
         assert len({policy.digest for policy in policies}) == len(policies)

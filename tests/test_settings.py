@@ -340,7 +340,7 @@ def test_keys_name_their_units_and_are_described() -> None:
         for name, field in model.model_fields.items():
             assert field.description or sources.section_of(field.annotation), name
             if isinstance(field.default, int | float) and not isinstance(field.default, bool):
-                assert name.endswith(("_bytes", "_seconds"))
+                assert name.endswith(("_bytes", "_seconds", "_count", "_segments"))
 
 
 def test_policy_comes_from_variables_too(monkeypatch: pytest.MonkeyPatch) -> None:

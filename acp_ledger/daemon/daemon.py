@@ -18,20 +18,23 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from acp_ledger import dialogue, handshake, logs, paths
-from acp_ledger.daemon import activation, ending, survivors
+from acp_ledger.daemon import activation, ending, serving, survivors
 from acp_ledger.daemon.agent import Children
+from acp_ledger.daemon.caller import Caller
+from acp_ledger.daemon.client import Client
 from acp_ledger.daemon.clock import wall_microseconds
 from acp_ledger.daemon.committer import Committer
 from acp_ledger.daemon.control import Door, listening, refuse
 from acp_ledger.daemon.desk import Desk
 from acp_ledger.daemon.installation import identify
 from acp_ledger.daemon.notify import Manager
-from acp_ledger.daemon.opening import Peer, command_of, policy_of, transport_of
+from acp_ledger.daemon.opening import Peer, client_of, command_of, policy_of, transport_of
 from acp_ledger.daemon.relay import Relay
 from acp_ledger.daemon.reloading import reloaded
 from acp_ledger.daemon.service import Service, describe
 from acp_ledger.daemon.terminal import Terminal
-from acp_ledger.daemon.transport import House, Rules
+from acp_ledger.daemon.terms import terms_of
+from acp_ledger.daemon.transport import House, Rules, Transport
 from acp_ledger.daemon.writer import writer_thread
 from acp_ledger.errors import DaemonUnreachable, LedgerError, PeerFault, UsageError
 from acp_ledger.store import schema
@@ -66,7 +69,7 @@ class Daemon:
         self._settings = settings
         self._ledger = ledger
         self._house = house
-        self._relays: dict[int, tuple[Relay, str]] = {}
+        self._relays: dict[int, tuple[Transport, str]] = {}
         self._terminals: dict[int, tuple[Terminal, str]] = {}
         self._desk = Desk(self._relays, self._terminals, self._gone)
         self._started_at = wall_microseconds()
@@ -107,9 +110,11 @@ class Daemon:
 
     async def run(self, greeting: Greeting, peer: Peer, runner: Descriptor, first: bytes) -> None:
         """Serve a runner from its greeting to its end."""
+        if greeting.purpose == handshake.PURPOSE_CLIENT:
+            await self._be_client(greeting, peer, Caller(runner, first))
+            return
         try:
-            if self.stopped.is_set():
-                raise DaemonUnreachable("acp-ledgerd is stopping", hint="Try again in a moment.")
+            self._refuse_when_stopping()
             command = command_of(greeting, self._settings)
             policy = policy_of(greeting, self._settings)
             new = transport_of(greeting, command, peer, self._settings, wall_microseconds())
@@ -124,12 +129,39 @@ class Daemon:
             await self._launch(Terminal(self._house, opened.id, runner, peer.pid), opened.id, new.agent, command)
             return
         relay = Relay(self._house, opened.id, runner, first, policy)
-        self._relays[opened.id] = relay, new.agent
+        with self._open(relay, new.agent):
+            await ending.live(relay, command)
+
+    async def _be_client(self, greeting: Greeting, peer: Peer, caller: Caller) -> None:
+        """Be an agent's client for a caller, from its greeting to its end."""
+        try:
+            self._refuse_when_stopping()
+            terms = terms_of(await caller.opening(), self._settings, policy_of(greeting, self._settings))
+            command = command_of(greeting, self._settings)
+            new = client_of(greeting, command, peer, terms, self._settings, wall_microseconds())
+            opened = await self._house.committer.open(new)
+        except LedgerError as fault:
+            self._log.warning(logs.RUNNER_DISCONNECTED, pid=peer.pid, error=fault.message)
+            await caller.tell("refused", error=fault.message, hint=fault.hint, status=int(fault.exit_code))
+            return
+        self._log.info(logs.TRANSPORT_OPENED, transport_id=opened.id, pid=peer.pid)
+        client = Client(self._house, opened.id, opened.epoch, os.fsdecode(command.cwd), terms)
+        with self._open(client, new.agent):
+            await serving.live(client, caller, command)
+
+    def _refuse_when_stopping(self) -> None:
+        if self.stopped.is_set():
+            raise DaemonUnreachable("acp-ledgerd is stopping", hint="Try again in a moment.")
+
+    @contextmanager
+    def _open(self, transport: Transport, agent: str) -> Iterator[None]:
+        """A connection is open, and those who ask are told so."""
+        self._relays[transport.transport_id] = transport, agent
         self._service.changed()
         try:
-            await ending.live(relay, command)
+            yield
         finally:
-            del self._relays[opened.id]
+            del self._relays[transport.transport_id]
             self._left.unpark_all()
             self._service.changed()
 
@@ -169,6 +201,10 @@ class Daemon:
             return await self._desk.cancel(request, peer)
         if word == dialogue.REQUEST_STOP:
             return await self._desk.stop(request, peer)
+        if word == dialogue.REQUEST_PENDING:
+            return self._desk.pending()
+        if word == dialogue.REQUEST_DECIDE:
+            return await self._desk.decide(request, peer)
         sentence = f"acp-ledgerd {metadata.version('acp-ledger')} does not know the request {word!r}"
         raise PeerFault(sentence, hint="is it the same version? restart acp-ledgerd")
 

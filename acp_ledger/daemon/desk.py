@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import trio
 
 from acp_ledger import logs
+from acp_ledger.daemon.agent import first
+from acp_ledger.daemon.client import Client
 from acp_ledger.errors import LedgerError, UsageError
 from acp_ledger.protocol.records import TO_AGENT
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from acp_ledger.daemon.opening import Peer
+    from acp_ledger.daemon.questions import Question
     from acp_ledger.daemon.transport import Transport
     from acp_ledger.protocol.standing import Standing
 
@@ -35,6 +38,7 @@ SENT_SECONDS: Final = 2.0
 
 _LISTED: Final = 10
 _STATUS: Final = "see what is open: ledgerctl status"
+_PENDING: Final = "see what waits: ledgerctl pending"
 
 
 class Running(NamedTuple):
@@ -110,6 +114,52 @@ class Desk:
             "how": ending.words if ending is not None else None,
             "requests": waiting,
         }
+
+    def pending(self) -> dict[str, Any]:
+        """The questions that wait for a person, the oldest first."""
+        return {"questions": [self._shown(*each) for each in self._held()]}
+
+    async def decide(self, request: Mapping[str, Any], peer: Peer) -> dict[str, Any]:
+        """Answer a question that waits for a person, and wait until the answer is in the ledger and on its way.
+
+        Raises:
+            LedgerError: There is no such question, it does not offer that option, or its call failed meanwhile.
+        """
+        client, question = self._question(str(request.get("question", "")))
+        option = request.get("option")
+        offered = [each["option_id"] for each in question.told["options"]]
+        if option is not None and option not in offered:
+            listed = ", ".join(map(repr, offered[:_LISTED])) or "nothing"
+            raise UsageError(f"the question offers no option {option!r}; it offers {listed}", hint=_PENDING)
+        question.settle(question.answer(option, _name(peer)))
+        self._log.info(logs.OPERATOR_DECIDED, transport_id=client.transport_id, uid=peer.uid, pid=peer.pid)
+        await first(question.answered, client.over)
+        if question.frame_seq is None:
+            raise LedgerError(
+                f"the agent of transport {client.transport_id} ended before it was answered", hint=_STATUS
+            )
+        return {**self._shown(client, question), "frame_seq": question.frame_seq, "option": option}
+
+    def _held(self) -> list[tuple[Client, Question]]:
+        clients = [each for each, _ in self._relays.values() if isinstance(each, Client)]
+        held = [(client, question) for client in clients for question in client.questions.held.values()]
+        return sorted(held, key=lambda each: each[1].until or 0)
+
+    def _question(self, named: str) -> tuple[Client, Question]:
+        held = self._held()
+        found = [each for each in held if each[1].name == named]
+        if not found and len(named) >= SHORTEST_PREFIX:
+            found = [each for each in held if each[1].name.startswith(named)]
+        if not found:
+            raise LedgerError(f"no question called {named!r} waits for a person", hint=_PENDING)
+        if len(found) > 1:
+            raise _ambiguous(named, [question.name for _, question in found])
+        return found[0]
+
+    def _shown(self, client: Client, question: Question) -> dict[str, Any]:
+        keys = ("request", "acp_session_id", "tool_call_id", "title", "tool_kind", "options")
+        told = {key: question.told[key] for key in keys}
+        return {**self._about(client), **told, "asked_at": question.asked_at, "until": question.until}
 
     def _about(self, relay: Transport) -> dict[str, Any]:
         agent = self._relays[relay.transport_id][1]

@@ -112,7 +112,7 @@ async def _end_recorded(relay: Relay, agent: Agent) -> None:
         await _after_agent(relay, agent)
     ending = agent.ending or Ending(None, None)
     relay.log.info(logs.AGENT_EXITED, status=ending.status, signal=ending.signal)
-    relay.note("exited", status=ending.status, signal=ending.signal, stderr_tail=_tail(agent))
+    relay.note("exited", status=ending.status, signal=ending.signal, stderr_tail=tail_of(agent))
     if relay.cause is not Cause.EDITOR:
         _answer_open_requests(relay)
     await relay.lane.flushed()
@@ -242,5 +242,6 @@ def refusal(failure: Failure) -> str:
     )
 
 
-def _tail(agent: Agent) -> str | None:
+def tail_of(agent: Agent) -> str | None:
+    """The agent's last words on its standard error, as the ledger keeps them."""
     return agent.stderr_tail.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}") or None

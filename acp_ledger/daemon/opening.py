@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from acp_ledger.daemon.agent import Command
@@ -18,6 +19,7 @@ from acp_ledger.protocol.revisions import MAPPING_VERSION
 from acp_ledger.store.ledger import NewTransport
 
 if TYPE_CHECKING:
+    from acp_ledger.daemon.terms import Terms
     from acp_ledger.handshake import Greeting
     from acp_ledger.settings import Settings
 
@@ -87,6 +89,19 @@ def transport_of(greeting: Greeting, command: Command, peer: Peer, settings: Set
         limits={"line_bytes": settings.limits.line_bytes, "parse_bytes": settings.limits.parse_bytes},
         policy_digest=policy_of(greeting, settings).digest,
         failure_mode=settings.failure.mode,
+    )
+
+
+def client_of(
+    greeting: Greeting, command: Command, peer: Peer, terms: Terms, settings: Settings, opened_at: int
+) -> NewTransport:
+    """The row of a transport whose client we are."""
+    return replace(
+        transport_of(greeting, command, peer, settings, opened_at),
+        mode="client",
+        limits=terms.limits.model_dump(),
+        policy_digest=terms.policy.digest,
+        epoch=terms.epoch,
     )
 
 

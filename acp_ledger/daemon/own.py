@@ -25,13 +25,17 @@ NO_ID: Final = "null"
 
 
 class Own(NamedTuple):
-    """A line of our own, and the policy's rule that made it, or the operator it was made for."""
+    """A line of our own, and the policy's rule that made it, or the operator it was made for.
+
+    `claimed` is the kind of option that a caller says it chose.
+    """
 
     direction: Direction
     body: bytes
     origin: Origin = "daemon"
     rule: str | None = None
     operator: str | None = None
+    claimed: str | None = None
 
 
 def notification_line(method: str, params: dict[str, Any]) -> bytes:

@@ -146,6 +146,7 @@ class Relay(Transport):
         for count, line in enumerate(lines, 1):
             if isinstance(line, Oversize):
                 self._oversize(direction, line, now)
+                self.end(Cause.OVERSIZE)
                 return False
             if self._guard is not None and self._guard.concerns(line.body):
                 await self._judge(self._guard, direction, outlet, line, now, marks)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from acp_ledger.settings import Settings
 
-SECTIONS: Final = ("relay", "limits", "policy", "agents")
+SECTIONS: Final = ("relay", "limits", "policy", "client", "agents")
 """What counts, whole, for connections that open after it was read again; one that is open keeps what it began with."""
 
 LEVEL: Final = "log.level"

@@ -111,6 +111,11 @@ class LineReader:
         self._first = first
         self._ended = False
 
+    @property
+    def buffered(self) -> int:
+        """Bytes of the unfinished line."""
+        return self._splitter.buffered
+
     async def readable(self) -> None:
         """Wait until there is something to read. Nothing is taken from the peer yet."""
         if not self._first and not self._ended:

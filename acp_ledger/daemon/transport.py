@@ -41,6 +41,7 @@ class Cause(Enum):
 
     AGENT = "agent_ended"
     EDITOR = "editor_ended"
+    CALLER = "caller_ended"
     STOPPED = "daemon_stopped"
     OVERSIZE = "line_too_long"
     READ = "read_failed"
@@ -198,7 +199,6 @@ class Transport(ABC):
             self.observer.oversize(direction, now, length=line.length, prefix_digest=line.prefix_digest, marks=())
         )
         self.oversized = direction
-        self.end(Cause.OVERSIZE)
 
     def _log_sessions(self) -> None:
         """From here on the log's events of this connection are found by the ids of its sessions, the newest of them."""
