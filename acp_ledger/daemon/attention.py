@@ -16,7 +16,7 @@ from acp_ledger.daemon.client import CallFailed
 from acp_ledger.daemon.questions import Given, Question, refused
 from acp_ledger.policy import asked_of
 from acp_ledger.protocol import client_lines
-from acp_ledger.protocol.client_side import REPLY_KIND, update_seen
+from acp_ledger.protocol.client_side import update_seen
 from acp_ledger.protocol.permission import METHOD as ASK
 from acp_ledger.protocol.permission import question_of
 from acp_ledger.protocol.records import Anomaly, Decision, Overflow, ToolCallStep
@@ -46,6 +46,7 @@ class Attention:
         self._caller = caller
         self._hearing = hearing
         self._session = session
+        self._segments = client.observer.reply.segments if session is None else 0
 
     async def answer(self) -> Envelope:
         """Read until the answer to the newest request comes.
@@ -85,8 +86,8 @@ class Attention:
             return
         overflow = next((row for row in seen.rows if isinstance(row, Overflow)), None)
         replay = seen.frame.phase == "replay"
-        reply = self._client.observer.reply
-        joined = update.kind == REPLY_KIND and not replay and self._session is not None and reply.overflow is None
+        segments = self._client.observer.reply.segments
+        joined, self._segments = segments > self._segments, segments
         fields = {
             "update_sequence": seen.frame.update_sequence,
             "epoch": self._client.epoch,
