@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _HEADINGS: Final = ("TRANSPORT", "AGENT", "PID", "SESSION", "STATE")
+_READER: Final = ("limit", "storage", "buffered", "high_water", "rejected")
+_READER_HEADINGS: Final = ("READS", "LIMIT", "STORAGE", "BUFFERED", "LONGEST", "REJECTED", "PHASE")
 TROUBLE: Final = {
     "holding": "a commit is late, and agents are not read until the ledger takes it",
     "degraded": "the ledger takes no commit, agents were ended, and new ones are refused until it does",
@@ -82,6 +84,23 @@ def _screen(daemon: dict[str, Any] | None, failure: DaemonUnreachable | None, le
     if transports := (daemon or {}).get("transports"):
         yield ""
         yield from _aligned([_HEADINGS, *(row for each in transports for row in _open(each))])
+        yield from _readers(transports)
+
+
+def _readers(transports: list[dict[str, Any]]) -> Iterator[str]:
+    """How the reading of each agent stands whose client the daemon is, in bytes."""
+    rows = [
+        (str(each.get("transport_id")), *(str(reader.get(key)) for key in _READER), _reading(reader))
+        for each in transports
+        if isinstance(reader := each.get("reader"), dict)
+    ]
+    if rows:
+        yield ""
+        yield from _aligned([_READER_HEADINGS, *rows])
+
+
+def _reading(reader: dict[str, Any]) -> str:
+    return "ended: a line was too long" if reader.get("terminal") else str(reader.get("phase"))
 
 
 def _daemon_lines(daemon: dict[str, Any]) -> Iterator[str]:

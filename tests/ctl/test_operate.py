@@ -89,6 +89,17 @@ def test_what_runs_is_shown_and_harmless(cli: Cli, seeded_file: Path, answering:
     assert "a login at a terminal" in shown[5]
 
 
+def test_reading_of_an_unattended_agent_is_shown(cli: Cli, seeded_file: Path, answering: Any) -> None:
+    """What a client may hold of a line, and held; and that reading has stopped for good."""
+    reader = {"limit": 32, "storage": 33, "buffered": 33, "high_water": 32, "rejected": 1, "phase": "steady"}
+    client = {"transport_id": 21, "agent": "sh", "pid": 7, "mode": "client", "reader": {**reader, "terminal": True}}
+    answering(dialogue.encode_answer(**{**STATUS, "transports": [client]}, committer=COMMITTER | HEALTHY))
+    heading, row = cli("status", "-L", str(seeded_file)).stdout.splitlines()[-2:]
+    assert heading.split() == ["READS", "LIMIT", "STORAGE", "BUFFERED", "LONGEST", "REJECTED", "PHASE"]
+    assert row.split()[:6] == ["21", "32", "33", "33", "32", "1"]
+    assert row.endswith("ended: a line was too long")
+
+
 @pytest.mark.parametrize(("status", "code"), [(2, 2), (11, 11), (0, 1), (1000, 1), ("2", 1), ([2], 1)])
 def test_refusal_may_say_what_to_exit_with(
     cli: Cli, seeded_file: Path, answering: Any, status: object, code: int

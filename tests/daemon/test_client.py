@@ -453,6 +453,73 @@ async def test_other_requests_are_refused_and_other_notifications_counted(sqlite
     assert path.read_bytes() == error
 
 
+async def test_line_past_the_limit_stops_the_reading_and_the_status_says_so(sqlite_house: House) -> None:
+    """No update is told; limit, storage, buffered, longest and rejected are as a reader of that size has them."""
+    async with caller(sqlite_house, ["send", chunk("oversized")], ["stay"], limits={"line_bytes": 32}) as asking:
+        assert (await asking.start())["kind"] == "limit"
+        await asking.say(call="status")
+        told = {
+            "limit": 32,
+            "storage": 33,
+            "buffered": 33,
+            "high_water": 32,
+            "rejected": 1,
+            "phase": "steady",
+            "terminal": True,
+        }
+        assert (await asking.until("status", "update"))["reader"] == told
+        shown = (await ask(sqlite_house, dialogue.REQUEST_STATUS))["transports"][0]
+        assert (shown["mode"], shown["reader"]) == ("client", told)
+        assert (await asking.start())["kind"] == "limit"
+    assert await closed(sqlite_house) == "line_too_long"
+
+
+async def test_request_over_its_limit_is_not_written(sqlite_house: House) -> None:
+    """The limit counts the newline; the next, shorter one works."""
+    path, collect = collecting(sqlite_house.path.parent)
+    async with caller(sqlite_house, *OPENING[:2], collect, limits={"request_bytes": 220}) as asking:
+        await asking.start()
+        await asking.prompt("x" * 200)
+        failed = await asking.ended()
+        assert (failed["kind"], "nothing was sent" in failed["message"]) == ("limit", True)
+    await sqlite_house.quiet()
+    assert heard(path) == []
+    assert len(sqlite_house.bodies("client_to_agent")) == 2
+
+
+async def test_count_of_updates_once_passed_fails_every_later_call(sqlite_house: House) -> None:
+    """The first update past it fails its call, and the next call is not even sent."""
+    steps = (["send", chunk("a"), chunk("b"), END], ["wait", "prompt"])
+    async with prompted(sqlite_house, *steps, limits={"update_count": 1}) as asking:
+        assert (await asking.until("update"))["update_sequence"] == 1
+        failed = await asking.ended()
+        assert (failed["kind"], "update_count" in failed["message"]) == ("limit", True)
+        await asking.prompt()
+        assert "update_count" in (await asking.ended())["message"]
+    await sqlite_house.quiet()
+    assert sum(b"session/prompt" in line for line in sqlite_house.bodies("client_to_agent")) == 1
+    assert_verified(sqlite_house.url)
+
+
+async def test_reply_past_its_limit_is_cancelled_once_and_awaited(house: House) -> None:
+    """The chunk that would pass is left out whole, later ones are still told, and none joins, even one that fits."""
+    steps = (["send", chunk("ok"), chunk("too long"), chunk("x")], ["wait", "session/cancel"])
+    last = END.replace("end_turn", "cancelled")
+    async with prompted(house, *steps, ["send", chunk("y"), last], limits={"response_bytes": 3}) as asking:
+        joined = [(await asking.until("update"))["joined"] for _ in range(4)]
+        assert joined == [True, False, False, False]
+        record = (await asking.ended())["record"]
+        assert (record["text"], record["stop_reason"], record["outcome"]) == ("ok", "cancelled", "cancelled")
+        overflow = {"kind": "response_bytes", "admitted_bytes": 2, "admitted_segments": 1}
+        assert record["overflow"] == {**overflow, "withheld_update_sequence": 2}
+    await house.quiet()
+    assert sum(b"session/cancel" in line for line in house.bodies("client_to_agent")) == 1
+    assert tuple(house.rows("SELECT kind, admitted_bytes, admitted_segments FROM overflows")[0]) == tuple(
+        overflow.values()
+    )
+    assert_verified(house.url)
+
+
 # ---- opening
 
 
