@@ -37,6 +37,7 @@ the daemon says       with
 ``event: done``       ``record``: the end of ``prompt``, whatever its outcome
 ``event: failed``     ``kind`` (one of ``FAILURES``), ``message``, ``hint``, ``agent_error`` (the agent's latest error
                       message, or null), ``record`` (as far as it goes, or null): the end of a call that failed
+``event: ended``      ``kind``, ``message``, ``hint``: why there will be no more calls, where it was not the caller
 ``event: status``     ``reader``: ``limit``, ``storage``, ``buffered``, ``high_water``, ``rejected``, ``phase``,
                       ``terminal``
 ====================  =================================================================================================

@@ -81,6 +81,11 @@ class Calls:
         while self._telling:
             await self._idle.park()
 
+    async def farewell(self) -> None:
+        """Tell the caller why there will be no more calls."""
+        why = self._stopped()
+        await self._caller.tell("ended", kind=why.kind, message=why.message, hint=why.hint)
+
     async def refuse(self, sentence: str) -> None:
         """Tell the caller that a call is not made."""
         await self._tell_failure("", CallFailed("usage", sentence))

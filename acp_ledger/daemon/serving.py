@@ -87,6 +87,8 @@ async def _serve(client: Client, caller: Caller, agent: Agent) -> None:
         client.reading.cancel()
         with trio.move_on_after(FAREWELL_SECONDS):
             await calls.idle()
+            if client.cause is not Cause.CALLER:
+                await calls.farewell()
         nursery.cancel_scope.cancel()
 
 

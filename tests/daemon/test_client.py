@@ -196,6 +196,16 @@ async def test_no_answer_leaves_whichever_commit_fails(tmp_path: Path) -> None:
     assert failures >= 10  # most numbers are before the prompt's end
 
 
+async def test_connection_that_ends_between_calls_says_why(sqlite_house: House) -> None:
+    """Its caller does not have to guess from a closed socket."""
+    async with caller(sqlite_house, *OPENING) as asking:
+        await asking.start()
+        await ask(sqlite_house, dialogue.REQUEST_STOP, transport=_newest(sqlite_house), seconds=10)
+        ended = await asking.until("ended")
+        assert (ended["kind"], f"by {WHO}" in ended["message"]) == ("stopped", True)
+        assert await asking.hear() is None
+
+
 async def test_decision_that_is_refused_stops_its_answer(sqlite_house: House) -> None:
     """Frame and decision are one transaction, so the agent hears nothing."""
     path, collect = collecting(sqlite_house.path.parent)
@@ -226,12 +236,13 @@ async def _talk(asking: Caller) -> dict[str, Any] | None:
     opened = await asking.hear()
     if opened is None or opened["event"] == "refused":
         return opened or {}
-    started = await asking.start()
-    if started["event"] == "failed":
+    await asking.say(call="start")
+    started = await asking.until("started", "failed", "ended")
+    if started["event"] != "started":
         return started
     await asking.prompt()
-    ended = await asking.ended()
-    return ended if ended["event"] == "failed" else None
+    ended = await asking.until("done", "failed", "ended")
+    return None if ended["event"] == "done" else ended
 
 
 def _refuse(house: House, condition: str, *tables: str) -> None:
