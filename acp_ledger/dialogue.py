@@ -86,6 +86,7 @@ DECISION: Final = "decision"
 FAILURES: Final = (
     "usage",  # the call could not be made: wrong in itself, or out of turn
     "limit",  # a limit of ours
+    "auth_required",  # the agent demands a login before it opens a session
     "agent_error",  # the agent answered `initialize` or `session/new` with an error
     "protocol_error",  # the agent sent what this call cannot go on with
     "stream_ended",

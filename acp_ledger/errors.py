@@ -24,6 +24,16 @@ class ExitCode(IntEnum):
     LOCKED = 11
     REFUSED = 12
     SCHEMA = 13
+    TURN_REFUSED = 40
+    TURN_TRUNCATED = 41
+    TURN_CANCELLED = 42
+    TURN_AUTH_REQUIRED = 43
+    TURN_FAILED = 44
+    TURN_PROTOCOL_ERROR = 45
+    TURN_STREAM_ENDED = 46
+    TURN_TRANSPORT_FAILED = 47
+    TURN_INTERRUPTED = 48
+    TURN_PAST_A_LIMIT = 49
     UNREACHABLE = 69
     CONFIG = 78
     CANNOT_EXECUTE = 126
@@ -43,6 +53,16 @@ MEANINGS: Final[dict[ExitCode, str]] = {
     ExitCode.LOCKED: "another daemon holds the ledger",
     ExitCode.REFUSED: "the database refused us",
     ExitCode.SCHEMA: "the ledger's schema differs from this program's",
+    ExitCode.TURN_REFUSED: "`prompt`: the agent refused (`refused`)",
+    ExitCode.TURN_TRUNCATED: "`prompt`: the agent stopped before its work was done (`truncated`)",
+    ExitCode.TURN_CANCELLED: "`prompt`: the turn was cancelled (`cancelled`)",
+    ExitCode.TURN_AUTH_REQUIRED: "`prompt`: the agent asks for a login (`auth_required`)",
+    ExitCode.TURN_FAILED: "`prompt`: the agent answered with an error (`failed`)",
+    ExitCode.TURN_PROTOCOL_ERROR: "`prompt`: the agent sent what ACP does not allow (`protocol_error`)",
+    ExitCode.TURN_STREAM_ENDED: "`prompt`: the agent closed its output (`stream_ended`)",
+    ExitCode.TURN_TRANSPORT_FAILED: "`prompt`: reading the agent's output failed (`transport_failed`)",
+    ExitCode.TURN_INTERRUPTED: "`prompt`: the agent was stopped, or the daemon ended (`interrupted`)",
+    ExitCode.TURN_PAST_A_LIMIT: "`prompt`: a limit of ours ended the call",
     ExitCode.UNREACHABLE: "the daemon is not reachable",
     ExitCode.CONFIG: "the daemon's settings cannot be used",
     ExitCode.CANNOT_EXECUTE: "the agent's command cannot be executed (`acp-ledger-run`)",

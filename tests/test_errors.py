@@ -25,6 +25,16 @@ def test_exit_codes_keep_their_numbers() -> None:
         "LOCKED": 11,
         "REFUSED": 12,
         "SCHEMA": 13,
+        "TURN_REFUSED": 40,
+        "TURN_TRUNCATED": 41,
+        "TURN_CANCELLED": 42,
+        "TURN_AUTH_REQUIRED": 43,
+        "TURN_FAILED": 44,
+        "TURN_PROTOCOL_ERROR": 45,
+        "TURN_STREAM_ENDED": 46,
+        "TURN_TRANSPORT_FAILED": 47,
+        "TURN_INTERRUPTED": 48,
+        "TURN_PAST_A_LIMIT": 49,
         "UNREACHABLE": 69,
         "CONFIG": 78,
         "CANNOT_EXECUTE": 126,
@@ -42,7 +52,7 @@ def test_exit_codes_all_have_a_meaning() -> None:
 @pytest.mark.parametrize("kind", _tree(LedgerError), ids=lambda kind: kind.__name__)
 def test_error_has_exit_code_and_meaning(kind: type[LedgerError]) -> None:
     """Whatever error ends a program, its status is one of the table's and never that of success."""
-    assert kind("what happened").exit_code in errors.MEANINGS
+    assert kind.exit_code in errors.MEANINGS
     assert kind.exit_code != ExitCode.OK
     assert kind.__doc__
 

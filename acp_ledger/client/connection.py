@@ -82,31 +82,19 @@ async def open_client(
         UsageError: The terms cannot be had; nothing was started.
         LedgerError: The agent cannot be started, or the ledger cannot be written; with the status to exit with.
     """
-    directory = _directory(cwd)
-    greeting = handshake.Greeting(
-        handshake.PURPOSE_CLIENT,
-        argv=map(os.fsencode, command or ()),
-        cwd=os.fsencode(directory),
-        env=dict(os.environb) if env is None else {os.fsencode(key): os.fsencode(value) for key, value in env.items()},
-        agent=None if agent is None else os.fsencode(agent),
-        labels=[(os.fsencode(key), os.fsencode(value)) for key, value in (labels or {}).items()],
-        pid=os.getpid(),
-        ppid=os.getppid(),
-        umask=run.umask(),
-    )
-    hears = [] if observer is None else [event for event, name in _HEARS.items() if _overrides(observer, name)]
+    greeting = _greeting(command or (), agent, _directory(cwd), env, labels or {})
     terms = {
         "epoch": epoch,
         "client": given(client or ClientInfo()),
         "limits": given(limits or Limits()),
         "policy": given(policy or Policy()),
         "mcp_servers": [server.to_json() for server in mcp_servers],
-        "hears": hears,
+        "hears": [event for event, name in _HEARS.items() if observer is not None and _overrides(observer, name)],
     }
     stream = await stream_of(_connected(None if socket is None else os.fspath(socket)))
     found = Client(stream, observer or Observer())
     try:
-        await found._open(_encoded(greeting) + dialogue.encode(call="open", **terms))  # noqa: SLF001  # its maker
+        await found._open(greeting + dialogue.encode(call="open", **terms))  # noqa: SLF001  # its maker
         yield found
         await found._leave()  # noqa: SLF001  # likewise
     finally:
@@ -126,7 +114,20 @@ def _overrides(observer: object, name: str) -> bool:
     return method is not None and method is not getattr(Observer, name)
 
 
-def _encoded(greeting: handshake.Greeting) -> bytes:
+def _greeting(
+    command: Sequence[str], agent: str | None, cwd: str, env: Mapping[str, str] | None, labels: Mapping[str, str]
+) -> bytes:
+    greeting = handshake.Greeting(
+        handshake.PURPOSE_CLIENT,
+        argv=map(os.fsencode, command),
+        cwd=os.fsencode(cwd),
+        env=dict(os.environb) if env is None else {os.fsencode(key): os.fsencode(value) for key, value in env.items()},
+        agent=None if agent is None else os.fsencode(agent),
+        labels=[(os.fsencode(key), os.fsencode(value)) for key, value in labels.items()],
+        pid=os.getpid(),
+        ppid=os.getppid(),
+        umask=run.umask(),
+    )
     try:
         return handshake.encode_greeting(greeting)
     except handshake.HandshakeError as fault:

@@ -18,7 +18,7 @@ class CallFailed(LedgerError):
     """A call could not be made, or could not go on.
 
     Attributes:
-        kind: One of `acp_ledger.dialogue.FAILURES`: `usage`, `limit`, `agent_error`, `protocol_error`,
+        kind: One of `acp_ledger.dialogue.FAILURES`: `usage`, `limit`, `auth_required`, `agent_error`, `protocol_error`,
             `stream_ended`, `transport_failed`, `stopped`, `observer`, `ledger`.
         agent_error: The message of the agent's latest error answer; None where it never gave one.
         record: What the ledger has of the prompt; None where the call was none, or never began.

@@ -43,6 +43,9 @@ SECTIONS: Final = {
         "sql": Entry("acp_ledger.ctl.database:sql", "A read-only SQL statement, or a named question"),
     },
     "Act": {
+        "prompt": Entry("acp_ledger.ctl.prompt:prompt", "Run an agent with a prompt where no editor is"),
+        "pending": Entry("acp_ledger.ctl.asked:pending", "Questions that wait for a person"),
+        "decide": Entry("acp_ledger.ctl.asked:decide", "Answer such a question"),
         "cancel": Entry("acp_ledger.ctl.act:cancel", "End what runs in a session, as its editor would"),
         "stop": Entry("acp_ledger.ctl.act:stop", "End an agent for good, with everything it started"),
     },

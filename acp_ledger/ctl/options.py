@@ -79,7 +79,7 @@ def _files(_context: click.Context, _parameter: click.Parameter, incomplete: str
     return [CompletionItem(incomplete, type="file")]
 
 
-def global_options() -> list[click.Parameter]:
+def global_options(formats: Sequence[str] = FORMATS) -> list[click.Parameter]:
     """Make the options that every command takes."""
     return [
         _global("--config", metavar="FILE", shell_complete=_files, help="Read this configuration file."),
@@ -89,7 +89,7 @@ def global_options() -> list[click.Parameter]:
             shell_complete=_files,
             help="Read this ledger: a database URL, or the path of an SQLite file.",
         ),
-        _global("-o", "--output", type=click.Choice(FORMATS), help="Form of the data on stdout."),
+        _global("-o", "--output", type=click.Choice(formats), help="Form of the data on stdout."),
         _global("--columns", metavar="A,B", help="Show these columns; `help` lists them."),
         _global("-q", "--quiet", is_flag=True, help="Leave out the notes on stderr."),
         _global("-v", "--verbose", is_flag=True, help="Show where an error came from."),
@@ -120,11 +120,13 @@ def _write_options(
 class Command(click.Command):
     """A command with examples that also takes the global options."""
 
-    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, examples: Sequence[str] = (), formats: Sequence[str] = FORMATS, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
         self.own = list(self.params)
-        self.params = [*self.params, *global_options()]
+        self.params = [*self.params, *global_options(formats)]
         self.context_settings.setdefault("help_option_names", ["-h", "--help"])
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

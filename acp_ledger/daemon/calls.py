@@ -166,7 +166,7 @@ class Calls:
             reading = turn_reading(None, answer.error)
             self._remember_error(answer.error)
             if reading.outcome == "auth_required":
-                raise CallFailed("agent_error", failure_message(reading, logins=self._logins()))
+                raise CallFailed("auth_required", failure_message(reading, logins=self._logins()))
             code = "" if reading.error_code is None else f" (code {reading.error_code})"
             told = reading.error_message or "no message"
             raise CallFailed("agent_error", f"the agent answered {method} with an error{code}: {told}")
