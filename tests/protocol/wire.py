@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from acp_ledger.protocol.client_lines import initialize_line, prompt_line, session_new_line
+from acp_ledger.protocol.client_side import ClientLimits
+from acp_ledger.protocol.content import Text
 from acp_ledger.protocol.observer import Observer
 from acp_ledger.protocol.records import TO_AGENT, TO_CLIENT, Anomaly, Frame
 
@@ -81,7 +84,7 @@ def _line(**members: Any) -> bytes:
 class Wire:
     """An observer and everything it gave."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, **limits: Any) -> None:
         self.observer = Observer(**limits)
         self.entries: list[Entry] = []
 
@@ -120,7 +123,7 @@ class Wire:
         return [(row.class_, row.related_frame) for row in self.rows(Anomaly)]
 
 
-def negotiated(version: Any = 1, **limits: int) -> Wire:
+def negotiated(version: Any = 1, **limits: Any) -> Wire:
     """A connection that has settled its version."""
     wire = Wire(**limits)
     wire.client(call("init", "initialize", protocolVersion=version, clientInfo={"name": "ed", "version": "2"}))
@@ -128,7 +131,7 @@ def negotiated(version: Any = 1, **limits: int) -> Wire:
     return wire
 
 
-def opened(version: Any = 1, session: str = SESSION, **limits: int) -> Wire:
+def opened(version: Any = 1, session: str = SESSION, **limits: Any) -> Wire:
     """A connection with a session: entries 1 to 5."""
     wire = negotiated(version, **limits)
     wire.client(call("new", "session/new", cwd="/src", mcpServers=[]))
@@ -136,8 +139,28 @@ def opened(version: Any = 1, session: str = SESSION, **limits: int) -> Wire:
     return wire
 
 
-def prompted(version: Any = 1, **limits: int) -> Wire:
+def prompted(version: Any = 1, **limits: Any) -> Wire:
     """A connection with a turn: entries 1 to 6."""
     wire = opened(version, SESSION, **limits)
     wire.client(prompt("p1"))
     return wire
+
+
+ROOMY = ClientLimits(update_bytes=10_000, update_count=1_000, response_bytes=10_000, response_segments=1_000)
+"""Limits of a client that nothing here comes near."""
+
+
+def ours(text: str = "go on", **limits: int) -> Wire:
+    """A connection whose client we are, with a turn; the ids of our requests are 0, 1 and 2. Entries 1 to 6."""
+    wire = Wire(client=ROOMY._replace(**limits))
+    wire.client(initialize_line(0, "us", "Us", "1"), origin="daemon")
+    wire.agent(result(0, {"protocolVersion": 1}))
+    wire.client(session_new_line(1, "/src", []), origin="daemon")
+    wire.agent(result(1, {"sessionId": SESSION}))
+    ask(wire, 2, text)
+    return wire
+
+
+def ask(wire: Wire, id_: int, text: str = "go on", session: str = SESSION) -> Frame:
+    """Prompt a session of ours."""
+    return wire.client(prompt_line(id_, session, [Text(text).to_json()]), origin="daemon")
