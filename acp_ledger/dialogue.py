@@ -34,7 +34,7 @@ the daemon says       with
                       text joined the reply), ``replay``, ``envelope`` (the line, trimmed); it is in the ledger
 ``event: question``   a request for permission, see below; ``outcome`` is ``pending``, ``envelope`` empty
 ``event: decision``   the same with its answer, in the ledger; the agent has not heard it yet
-``event: done``       ``record``: the end of ``prompt``, whatever its outcome
+``event: done``       ``record``, ``agent_error``: the end of ``prompt``, whatever its outcome
 ``event: failed``     ``kind`` (one of ``FAILURES``), ``message``, ``hint``, ``agent_error`` (the agent's latest error
                       message, or null), ``record`` (as far as it goes, or null): the end of a call that failed
 ``event: ended``      ``kind``, ``message``, ``hint``: why there will be no more calls, where it was not the caller

@@ -102,7 +102,8 @@ class Calls:
         if call == "start":
             return "started", await self._start(said.get("load"), said.get("resume"))
         if call == "prompt":
-            return "done", {"record": await self._prompt(said.get("blocks"))}
+            record = await self._prompt(said.get("blocks"))
+            return "done", {"record": record, "agent_error": self._agent_error}
         raise CallFailed("usage", f"there is no call {call!r}")
 
     def _stopped(self) -> CallFailed:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from acp_ledger.protocol.client_lines import (
     McpServer,
@@ -42,8 +41,10 @@ BLOCKS = [
     [
         (
             initialize_line(0, "acp", "Acp", "1.0.0"),
-            '{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{},'
-            '"clientInfo":{"name":"acp","title":"Acp","version":"1.0.0"}}}',
+            (
+                '{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{},'
+                '"clientInfo":{"name":"acp","title":"Acp","version":"1.0.0"}}}'
+            ),
         ),
         (
             session_new_line(1, "/src", []),
@@ -59,15 +60,19 @@ BLOCKS = [
         ),
         (
             session_resume_line(1, "s", "/src", [SERVER]),
-            '{"jsonrpc":"2.0","id":1,"method":"session/resume","params":{"sessionId":"s","cwd":"/src",'
-            f'"mcpServers":[{SERVER_JSON}]}}}}',
+            (
+                '{"jsonrpc":"2.0","id":1,"method":"session/resume","params":{"sessionId":"s","cwd":"/src",'
+                f'"mcpServers":[{SERVER_JSON}]}}}}'
+            ),
         ),
         (
             prompt_line(2, "s", BLOCKS),
-            '{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":['
-            '{"type":"text","text":"h\u00e9llo\u2028"},'
-            '{"type":"resource","resource":{"uri":"file:///tmp/a.zig","text":"const a = 42;","mimeType":"text/zig"}},'
-            '{"type":"resource_link","uri":"file:///tmp/n.md","name":"n.md","size":12}]}}',
+            (
+                '{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":['
+                '{"type":"text","text":"h\u00e9llo\u2028"},'
+                '{"type":"resource","resource":{"uri":"file:///tmp/a.zig","text":"const a = 42;","mimeType":"text/zig"}},'
+                '{"type":"resource_link","uri":"file:///tmp/n.md","name":"n.md","size":12}]}}'
+            ),
         ),
         (cancel_line("s"), '{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}'),
         (

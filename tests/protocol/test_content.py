@@ -37,8 +37,10 @@ BLOCKS: list[tuple[Block, str]] = [
     (ResourceLink("file:///a", "a"), '{"type":"resource_link","uri":"file:///a","name":"a"}'),
     (
         ResourceLink("file:///a", "a", "text/x", "A", "about", 0),
-        '{"type":"resource_link","uri":"file:///a","name":"a","mimeType":"text/x","title":"A","description":"about",'
-        '"size":0}',
+        (
+            '{"type":"resource_link","uri":"file:///a","name":"a","mimeType":"text/x","title":"A","description":"about",'
+            '"size":0}'
+        ),
     ),
 ]
 
@@ -75,7 +77,7 @@ def test_text_and_links_always_pass(block: Block, capabilities: dict[str, Any]) 
 )
 @pytest.mark.parametrize("said", [None, False, "true", 1, {}])
 def test_block_that_is_not_advertised_is_named(block: Block, name: str, said: Any) -> None:
-    """Nothing but `true` says that a kind is taken; the sentence names the block and what the agent would have to say."""
+    """Nothing but `true` says that a kind is taken; the sentence names the block and what is lacking."""
     told = unsupported([Text("x").to_json(), block.to_json()], {"promptCapabilities": {name: said}})
     assert told is not None
     assert told.startswith("block 2 ")
