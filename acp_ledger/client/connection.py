@@ -29,7 +29,7 @@ from acp_ledger.client.values import (
     given,
 )
 from acp_ledger.dial import NoDaemon
-from acp_ledger.errors import DaemonUnreachable, ExitCode, LedgerError, UsageError
+from acp_ledger.errors import ConfigError, DaemonUnreachable, ExitCode, LedgerError, UsageError
 from acp_ledger.protocol.content import Text
 
 if TYPE_CHECKING:
@@ -344,8 +344,8 @@ def _gone() -> CallFailed:
 def _refusal(told: Mapping[str, Any]) -> LedgerError:
     message, hint = str(told.get("error") or "the daemon refused"), told.get("hint")
     status = told.get("status")
-    if status == ExitCode.USAGE:
-        return UsageError(message, hint=hint)
+    if status in {ExitCode.USAGE, ExitCode.CONFIG}:
+        return (UsageError if status == ExitCode.USAGE else ConfigError)(message, hint=hint)
     refused = LedgerError(message, hint=hint)
     if isinstance(status, int) and status in frozenset(ExitCode) - {ExitCode.OK}:
         refused.exit_code = ExitCode(status)

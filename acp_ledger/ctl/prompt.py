@@ -67,7 +67,16 @@ _STATUS_OF_FAILURE: Final = {
 }
 """What a call that failed exits with, by its kind; any other is a plain failure."""
 
-_OUTCOME_OF_FAILURE: Final = {"auth_required": "auth_required", "agent_error": "failed", "stopped": "interrupted"}
+_OUTCOME_OF_FAILURE: Final = {
+    "limit": "protocol_error",
+    "auth_required": "auth_required",
+    "agent_error": "failed",
+    "protocol_error": "protocol_error",
+    "stream_ended": "stream_ended",
+    "transport_failed": "transport_failed",
+    "stopped": "interrupted",
+}
+"""The outcome of a run whose turn never began, or is not known to have ended."""
 
 
 class Unfinished(LedgerError):
@@ -144,7 +153,7 @@ class _Printer(Observer):
 
     def commit(self, request: PermissionRequest) -> None:
         """Tell a decision."""
-        self.end_line()
+        self.make_room()
         rule = f", {request.rule}" if request.rule else ""
         chosen = f"{request.option_kind or 'an option not offered'} ({request.option_id})"
         what = request.title or request.tool_kind or "a tool call"
@@ -154,10 +163,14 @@ class _Printer(Observer):
     def finish(self) -> None:
         """The answer is complete."""
         self._write(self._half)
-        self.end_line()
+        self._end_line()
 
-    def end_line(self) -> None:
-        """Let what follows begin a line of its own."""
+    def make_room(self) -> None:
+        """Let a note begin a line of its own, where a person sees both. Elsewhere the answer stays as it is."""
+        if self._terminal:
+            self._end_line()
+
+    def _end_line(self) -> None:
         if self._streams and self._last not in ("", "\n"):
             self._write("\n")
 
@@ -225,7 +238,7 @@ class _Run:
     # ---- interruptions
 
     def _time_is_up(self) -> None:
-        self._printer.end_line()
+        self._printer.make_room()
         note(f"cancelled after {self._given['timeout']:g} seconds", self._options)
         self._press()
         asyncio.get_running_loop().call_later(GRACE_SECONDS, self._stop)

@@ -70,7 +70,8 @@ BLOCKS = [
             (
                 '{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":['
                 '{"type":"text","text":"h\u00e9llo\u2028"},'
-                '{"type":"resource","resource":{"uri":"file:///tmp/a.zig","text":"const a = 42;","mimeType":"text/zig"}},'
+                '{"type":"resource","resource":{"uri":"file:///tmp/a.zig","text":"const a = 42;",'
+                '"mimeType":"text/zig"}},'
                 '{"type":"resource_link","uri":"file:///tmp/n.md","name":"n.md","size":12}]}}'
             ),
         ),

@@ -1,0 +1,342 @@
+"""`ledgerctl prompt`, `pending` and `decide`: a real daemon, agents of shell, and what a script gets to see."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pty
+import shlex
+import signal
+import subprocess
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+
+from acp_ledger.client import EmbeddedBlob, EmbeddedText, Image, McpServer, ResourceLink
+from acp_ledger.ctl import attach
+from acp_ledger.ctl.prompt import STATUS_OF
+from acp_ledger.errors import ExitCode, UsageError
+from acp_ledger.protocol.records import TurnOutcome
+from tests.support.shell_agents import agent, chunk, end, line, question
+from tests.system.installed import PATIENCE, PROGRAMS, InstalledDaemon, daemon_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from click.testing import Result
+
+    from tests.ctl.conftest import Cli
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledDaemon]:
+    """A daemon for all of them."""
+    with daemon_at(tmp_path_factory.mktemp("prompt")) as found:
+        yield found
+
+
+def run(cli: Cli, daemon: InstalledDaemon, command: Sequence[str], *options: str, stdin: str | None = None) -> Result:
+    """Run the command once; the prompt is `go`, or what stands on standard input."""
+    chosen = ["--socket", str(daemon.socket), "--command", shlex.join(command), *options]
+    return cli("prompt", *chosen, "go" if stdin is None else "-", stdin=stdin)
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "words"),
+    [
+        ([chunk("hello"), end()], 0, ""),
+        ([end("refusal")], 40, "refused"),
+        ([end("max_tokens")], 41, "stopped before its work was done"),
+        ([end("max_turn_requests")], 41, "max_turn_requests"),
+        ([end("cancelled")], 42, "the turn was cancelled"),
+        ([line(id=2, error={"code": -32000, "message": "who"})], 43, "environment"),
+        ([line(id=2, error={"code": -32603, "message": "boom"})], 44, "boom"),
+        ([end("on_holiday")], 45, "on_holiday"),
+        (["{"], 45, "not JSON"),
+    ],
+)
+def test_every_outcome_has_a_status_and_a_sentence(
+    cli: Cli, daemon: InstalledDaemon, said: Sequence[str], code: int, words: str
+) -> None:
+    """Only a completed turn is a success; the answer stands on stdout and the sentence on stderr."""
+    result = run(cli, daemon, agent(*said))
+    assert (result.exit_code, words in result.stderr) == (code, True), result.stderr
+    assert result.stdout == ("hello\n" if code == 0 else "")
+
+
+def test_agent_that_closes_its_output_has_a_status(cli: Cli, daemon: InstalledDaemon) -> None:
+    """With its last words, and where it says no login before a session, that one."""
+    result = run(cli, daemon, ["/bin/sh", "-c", "echo 'no key set' >&2; exit 3"])
+    assert (result.exit_code, "closed its output" in result.stderr, "no key set" in result.stderr) == (46, True, True)
+    login = line(id=1, error={"code": -32000, "message": "login first"})
+    assert run(cli, daemon, agent(answers={"session/new": login})).exit_code == 43
+
+
+def test_every_outcome_of_a_turn_has_its_own_status() -> None:
+    """Outside those that other commands use."""
+    assert set(STATUS_OF) == set(get_args(TurnOutcome))
+    codes = [int(code) for outcome, code in STATUS_OF.items() if outcome != "completed"]
+    assert len(set(codes)) == len(codes)
+    assert all(40 <= code < 50 for code in codes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--command", "/no/such/agent", "go"), 127, "not found"),
+        (("--command", "'", "go"), 2, "cannot be read"),
+        (("--command", "", "go"), 2, "empty"),
+        (("go",), 2, "name an agent"),
+        (("--agent", "nobody", "go"), 2, "nobody"),
+        (("--command", "cat", ""), 2, "the prompt is empty"),
+        (("--command", "cat", "--epoch", "0", "go"), 2, "epoch"),
+        (("--command", "cat", "--label", "x", "go"), 2, "KEY=VALUE"),
+        (("--command", "cat", "--image", "/no/such.png", "go"), 1, "/no/such.png"),
+        (("--command", "cat", "--cwd", "/no/such", "go"), 2, "does not exist"),
+    ],
+)
+def test_what_cannot_be_run_says_why(
+    cli: Cli, daemon: InstalledDaemon, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    """What happened, on what, and what mends it."""
+    result = cli("prompt", "--socket", str(daemon.socket), *arguments)
+    assert (result.exit_code, words in result.stderr) == (code, True), result.stderr
+
+
+def test_json_is_one_record_with_everything(cli: Cli, daemon: InstalledDaemon) -> None:
+    """Also of a turn that was not completed, whose sentence stands on stderr too."""
+    command = agent(chunk("a"), question(), then={'"id":"perm-1"': [chunk("b"), end("refusal")]})
+    result = run(cli, daemon, command, "-o", "json", "--label", "why=test")
+    record = json.loads(result.stdout)
+    assert result.exit_code == 40
+    assert list(record) == [
+        "schema",
+        "text",
+        "final_message",
+        "outcome",
+        "stop_reason",
+        "acp_session_id",
+        "transport_id",
+        "epoch",
+        "turn_id",
+        "overflow",
+        "error",
+        "error_code",
+        "steps",
+        "decisions",
+        "not_recorded",
+    ]
+    assert (record["text"], record["outcome"], record["decisions"]) == ("ab", "refused", 1)
+    assert record["error"] in result.stderr
+    assert daemon.query("SELECT label FROM transports WHERE id = :id", id=record["transport_id"]) == [
+        ('{"why":"test"}',)
+    ]
+
+
+def test_failed_call_has_a_record_too(cli: Cli, daemon: InstalledDaemon) -> None:
+    """A script reads one shape, whatever went wrong."""
+    record = json.loads(run(cli, daemon, agent(chunk("half"), "{"), "-o", "json").stdout)
+    assert (record["text"], record["outcome"]) == ("half", "protocol_error")
+    early = json.loads(run(cli, daemon, ["/bin/true"], "-o", "json").stdout)
+    assert (early["text"], early["outcome"], early["transport_id"] > 0) == ("", "stream_ended", True)
+
+
+def test_policy_of_the_command_line_grants_and_tells_so(cli: Cli, daemon: InstalledDaemon) -> None:
+    """By kind, by the beginning of a title; each decision is a line on stderr."""
+    command = agent(question(), then={'"optionId":"allow"': [end()], '"optionId":"reject"': [end("refusal")]})
+    assert run(cli, daemon, command).exit_code == 40
+    granted = run(cli, daemon, command, "--allow-kind", "execute")
+    assert granted.exit_code == 0
+    assert granted.stderr == "asked: run command: allow_once (allow), by policy, allow_tool_kinds=execute\n"
+    assert run(cli, daemon, command, "--allow-title", "run ", "-q").stderr == ""
+
+
+def test_prompt_comes_from_standard_input(cli: Cli, daemon: InstalledDaemon) -> None:
+    """As UTF-8, whole."""
+    result = run(cli, daemon, agent(then={"zwei Zeilen\\nmit ß": [end()]}), stdin="zwei Zeilen\nmit ß")
+    assert result.exit_code == 0
+
+
+def test_directory_and_environment_are_the_callers(
+    cli: Cli, daemon: InstalledDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the process, and in `session/new`."""
+    monkeypatch.setenv("ONLY_HERE", "yes")
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "own"
+    own.mkdir()
+    for more, where in (((), tmp_path), (("--cwd", "own"), own)):
+        told = tmp_path / f"told-{len(more)}"
+        command = agent(end(), before=f'echo "$PWD $ONLY_HERE" > {told}')
+        record = json.loads(run(cli, daemon, command, *more, "-o", "json").stdout)
+        assert told.read_text() == f"{where} yes\n"
+        opening = daemon.query("SELECT cwd FROM session_openings WHERE transport_id = :id", id=record["transport_id"])
+        assert opening == [(str(where),)]
+
+
+def test_load_and_resume_need_an_agent_that_offers_them(cli: Cli, daemon: InstalledDaemon) -> None:
+    """The request names the session; what is told again joins nothing."""
+    assert "loadSession" in run(cli, daemon, agent(end()), "--load", "old").stderr
+    assert run(cli, daemon, agent(end()), "--resume", "old").exit_code == 2
+    hello = {"agentCapabilities": {"loadSession": True}}
+    again = chunk("told again").replace("acp-test", "old")
+    load = {'"method":"session/load"': [again, line(id=1, result={})]}
+    new = chunk("new").replace("acp-test", "old")
+    result = run(cli, daemon, agent(new, end(), initialize=hello, then=load), "--load", "old")
+    assert (result.exit_code, result.stdout) == (0, "new\n")
+
+
+# ---- signals, terminals and people
+
+
+def start(daemon: InstalledDaemon, command: Sequence[str], *more: str, **streams: Any) -> subprocess.Popen[bytes]:
+    """Start the command as a shell does."""
+    program = [str(PROGRAMS / "ledgerctl"), "prompt", "--socket", str(daemon.socket), "--command", shlex.join(command)]
+    chosen = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    return subprocess.Popen([*program, *more, "go"], env=daemon.environment, **chosen)
+
+
+SLOW = {"session/cancel": [chunk(" and no more"), end("cancelled")]}
+
+
+def test_interrupt_cancels_and_waits_for_the_end(daemon: InstalledDaemon) -> None:
+    """What the agent still says is printed, once, as it comes."""
+    process = start(daemon, agent(chunk("half"), then=SLOW))
+    assert process.stdout is not None
+    assert process.stdout.read(4) == b"half"
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, output) == (42, b" and no more\n")
+    assert b"the turn was cancelled" in errors
+
+
+def test_second_interrupt_ends_the_agent(daemon: InstalledDaemon, tmp_path: Path) -> None:
+    """It does not listen to the first one; nothing of it is left."""
+    told = tmp_path / "told"
+    process = start(daemon, agent(chunk("half"), then={"session/cancel": [chunk("!")]}, before=f"echo $$ > {told}"))
+    assert process.stdout is not None
+    assert process.stdout.read(4) == b"half"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.read(1) == b"!"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, b"stopped" in errors) == (130, True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(told.read_text()), 0)
+
+
+def test_time_that_is_up_cancels(daemon: InstalledDaemon) -> None:
+    """As an interrupt does, and says so."""
+    process = start(daemon, agent(chunk("half"), then=SLOW), "--timeout", "0.5")
+    output, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, output) == (42, b"half and no more\n")
+    assert b"cancelled after 0.5 seconds" in errors
+
+
+def test_agents_text_steers_no_terminal(daemon: InstalledDaemon) -> None:
+    """On a terminal every control character is made visible; elsewhere the text is the agent's own, byte for byte."""
+    hostile = "a\x1b[2J\u202eb\r\nc"
+    master, terminal = pty.openpty()
+    process = start(daemon, agent(chunk(hostile), end()), stdout=terminal)
+    os.close(terminal)
+    process.wait(PATIENCE)
+    shown = os.read(master, 4096)
+    os.close(master)
+    assert b"\x1b" not in shown
+    assert shown.replace(b"\r\n", b"\n") == b"a\\u001b[2J\\u202eb\\u000d\nc\n"
+    if process.stderr is not None:
+        process.stderr.close()
+    piped, _ = start(daemon, agent(chunk(hostile), end())).communicate(timeout=PATIENCE)
+    assert piped == hostile.encode() + b"\n"
+
+
+def test_person_answers_what_was_held(cli: Cli, daemon: InstalledDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pending` lists it with how to answer, and `decide` answers; a wrong option or name says what there is."""
+    monkeypatch.setenv("ACP_LEDGER_SOCKET__PATH", str(daemon.socket))
+    command = agent(question(), then={'"optionId":"allow"': [end()]})
+    process = start(daemon, command, "--ask")
+    listed: list[dict[str, Any]] = []
+    while not listed:
+        listed = json.loads(cli("pending", "-o", "json").stdout)["questions"]
+    shown = cli("pending")
+    assert "run command" in shown.stdout
+    assert f"ledgerctl decide {listed[0]['request']} --option allow" in shown.stderr
+    assert cli("decide", listed[0]["request"]).exit_code == 2
+    wrong = cli("decide", listed[0]["request"], "--option", "maybe")
+    assert (wrong.exit_code, "'allow', 'reject'" in wrong.stderr) == (2, True)
+    done = cli("decide", listed[0]["request"], "--option", "allow")
+    assert (done.exit_code, "answered `allow`" in done.stdout) == (0, True), done.stderr
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, b"by operator" in errors) == (0, True)
+    late = cli("decide", listed[0]["request"], "--cancel")
+    assert (late.exit_code, "ledgerctl pending" in late.stderr) == (1, True)
+    assert "no question waits" in cli("pending").stderr
+
+
+# ---- attachments
+
+
+def test_files_become_blocks_in_order(cli: Cli, daemon: InstalledDaemon, tmp_path: Path) -> None:
+    """The text first, then pictures, recordings, links to files, files, links."""
+    (tmp_path / "p.png").write_bytes(b"\x89PNG")
+    (tmp_path / "s.wav").write_bytes(b"RIFF")
+    (tmp_path / "n.md").write_text("# Notes")
+    capabilities = {"promptCapabilities": {"image": True, "audio": True, "embeddedContext": True}}
+    paths = [str(tmp_path / name) for name in ("p.png", "s.wav", "n.md")]
+    options = ["--link", "https://example.org/a", "--embed", paths[2], "--file", paths[2]]
+    options += ["--audio", paths[1], "--image", paths[0]]
+    command = agent(end(), initialize={"agentCapabilities": capabilities})
+    record = json.loads(run(cli, daemon, command, *options, "-o", "json").stdout)
+    sent = json.loads(daemon.lines(record["transport_id"], "client_to_agent").splitlines()[2])["params"]["prompt"]
+    assert [block["type"] for block in sent] == ["text", "image", "audio", "resource_link", "resource", "resource_link"]
+    refused = run(cli, daemon, agent(end()), "--image", paths[0])
+    assert (refused.exit_code, "image" in refused.stderr) == (2, True)
+
+
+def test_file_is_sent_as_what_it_is(tmp_path: Path) -> None:
+    """Text where it is UTF-8, else bytes; a picture by its type; a link with its size."""
+    text, data, picture = tmp_path / "a.md", tmp_path / "b.bin", tmp_path / "c.png"
+    text.write_text("é")
+    data.write_bytes(b"\xff\x00")
+    picture.write_bytes(b"x")
+    assert attach.embedded(str(text)) == EmbeddedText(text.as_uri(), "é", "text/markdown")
+    assert attach.embedded(str(data)) == EmbeddedBlob(
+        data.as_uri(), base64.b64encode(b"\xff\x00").decode(), "application/octet-stream"
+    )
+    assert attach.image(str(picture)) == Image("eA==", "image/png")
+    assert attach.link_to(str(text)) == ResourceLink(text.as_uri(), "a.md", "text/markdown", size=2)
+    assert attach.link("https://example.org/x/") == ResourceLink("https://example.org/x/", "x")
+    with pytest.raises(UsageError, match="does not look like an image"):
+        attach.image(str(text))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"name": "s", "command": "/bin/s", "args": ["a"], "env": [{"name": "K", "value": "v"}]},
+        [{"name": "s", "command": "/bin/s", "args": ["a"], "env": {"K": "v"}}],
+        {"mcpServers": {"s": {"command": "/bin/s", "args": ["a"], "env": {"K": "v"}}}},
+    ],
+)
+def test_tool_servers_are_read_in_each_of_their_forms(told: Any, tmp_path: Path) -> None:
+    """One, a list, or as an editor keeps them."""
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps(told))
+    assert list(attach.mcp_servers(str(path))) == [McpServer("s", "/bin/s", ("a",), (("K", "v"),))]
+
+
+@pytest.mark.parametrize("text", ["{", "7", '{"name":"s"}', '[{"name":"s","command":"c","type":"http"}]'])
+def test_file_that_holds_no_tool_servers_is_named(text: str, tmp_path: Path) -> None:
+    """With what is wrong in it."""
+    path = tmp_path / "mcp.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="mcp"):
+        list(attach.mcp_servers(str(path)))
+
+
+def test_no_daemon_is_69(cli: Cli, tmp_path: Path) -> None:
+    """A daemon that was named has to listen; the status of what cannot be reached."""
+    result = cli("prompt", "--socket", str(tmp_path / "none"), "--command", "cat", "go")
+    assert result.exit_code == ExitCode.UNREACHABLE
