@@ -99,7 +99,7 @@ def _leave(*_: object) -> None:
 def _run(arguments: Arguments, daemon: Sequence[str]) -> int:
     try:
         greeting = handshake.encode_greeting(_greeting(arguments, handshake.PURPOSE_RUN))
-        carrier = Carrier(connect(arguments.socket, os.environ, daemon), greeting)
+        carrier = Carrier(_connect(arguments.socket, os.environ, daemon), greeting)
     except (NoDaemon, paths.PathError, handshake.HandshakeError, OSError) as failure:
         from acp_ledger.refusal import refuse
 
@@ -115,7 +115,7 @@ def _launch(arguments: Arguments, daemon: Sequence[str]) -> int:
 
     try:
         greeting = _greeting(arguments, handshake.PURPOSE_TERMINAL)
-        launch(connect(arguments.socket, os.environ, daemon), greeting)
+        launch(_connect(arguments.socket, os.environ, daemon), greeting)
     except NotLaunched as failure:
         return refuse(str(failure), status=failure.status)
     except (NoDaemon, paths.PathError, handshake.HandshakeError, OSError) as failure:
@@ -225,12 +225,12 @@ def _greeting(arguments: Arguments, purpose: bytes) -> handshake.Greeting:
         pid=os.getpid(),
         ppid=parent,
         parent_exe=_executable(parent),
-        umask=umask(),
+        umask=_umask(),
         added=map(os.fsencode, arguments.added),
     )
 
 
-def umask() -> int:
+def _umask() -> int:
     """Give the umask, which can only be read by setting another one."""
     found = os.umask(0o077)
     os.umask(found)
@@ -266,7 +266,7 @@ def _executable(pid: int) -> bytes | None:
         return None
 
 
-def connect(flag: str | None, environ: Mapping[str, str], daemon: Sequence[str] = ()) -> _socket.socket:
+def _connect(flag: str | None, environ: Mapping[str, str], daemon: Sequence[str]) -> _socket.socket:
     """Reach the daemon; start one where there is none, unless a flag or the environment named the socket."""
     uid = os.getuid()
     path, is_default = paths.chosen_socket(environ, uid, flag)

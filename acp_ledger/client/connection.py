@@ -7,13 +7,12 @@ cancelled leaves nothing half said: the connection is closed, and with it the ag
 from __future__ import annotations
 
 import inspect
-import os
-import socket as sockets
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from acp_ledger import dialogue, handshake, paths, run
+from acp_ledger import dialogue
 from acp_ledger.client.failures import CallFailed, PromptFailed
+from acp_ledger.client.opening import connected, greeting_of, refusal
 from acp_ledger.client.streams import stream_of
 from acp_ledger.client.values import (
     ClientInfo,
@@ -28,11 +27,11 @@ from acp_ledger.client.values import (
     Update,
     given,
 )
-from acp_ledger.dial import NoDaemon
-from acp_ledger.errors import ConfigError, DaemonUnreachable, ExitCode, LedgerError, UsageError
+from acp_ledger.errors import DaemonUnreachable
 from acp_ledger.protocol.content import Text
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from acp_ledger.client.streams import Stream
@@ -61,7 +60,8 @@ async def open_client(
 ) -> AsyncIterator[Client]:
     """Start an agent through the daemon, and be its client while the block runs; then its process group is ended.
 
-    Where no daemon runs one is started, which blocks for some seconds at most, as `acp-ledger-run` would.
+    Where no daemon runs one is started, as `acp-ledger-run` would; the program is blocked meanwhile, for some seconds
+    at most.
 
     Args:
         command: The agent's command and arguments; not needed where `agent` names one with a command.
@@ -80,65 +80,34 @@ async def open_client(
     Raises:
         DaemonUnreachable: No daemon answers, and none could be started.
         UsageError: The terms cannot be had; nothing was started.
-        LedgerError: The agent cannot be started, or the ledger cannot be written; with the status to exit with.
+        LedgerError: The agent cannot be started (`AgentFault`, `AgentNotFound`), or the ledger cannot be written; with
+            the status to exit with.
     """
-    greeting = _greeting(command or (), agent, _directory(cwd), env, labels or {})
+    greeting = greeting_of(command or (), agent, cwd, env, labels or {})
     terms = {
         "epoch": epoch,
         "client": given(client or ClientInfo()),
         "limits": given(limits or Limits()),
         "policy": given(policy or Policy()),
         "mcp_servers": [server.to_json() for server in mcp_servers],
-        "hears": [event for event, name in _HEARS.items() if observer is not None and _overrides(observer, name)],
+        "hears": [event for event, name in _HEARS.items() if observer is not None and _is_waited_for(observer, name)],
     }
-    stream = await stream_of(_connected(None if socket is None else os.fspath(socket)))
+    stream = await stream_of(connected(socket))
     found = Client(stream, observer or Observer())
     try:
         await found._open(greeting + dialogue.encode(call="open", **terms))  # noqa: SLF001  # its maker
-        yield found
-        await found._leave()  # noqa: SLF001  # likewise
+        try:
+            yield found
+        finally:
+            await found._leave()  # noqa: SLF001  # likewise
     finally:
         stream.close()
 
 
-def _directory(cwd: str | os.PathLike[str] | None) -> str:
-    """The directory that is meant, from the root on."""
-    try:
-        return os.path.abspath("." if cwd is None else cwd)  # noqa: PTH100  # ACP wants no `..`, and no links followed
-    except FileNotFoundError:
-        raise UsageError("the working directory was removed", hint="go to another, or give one") from None
-
-
-def _overrides(observer: object, name: str) -> bool:
+def _is_waited_for(observer: Observer, name: str) -> bool:
+    """Whether the daemon is to wait for this method: it is one of the observer's own, and not merely told."""
     method = getattr(type(observer), name, None)
-    return method is not None and method is not getattr(Observer, name)
-
-
-def _greeting(
-    command: Sequence[str], agent: str | None, cwd: str, env: Mapping[str, str] | None, labels: Mapping[str, str]
-) -> bytes:
-    greeting = handshake.Greeting(
-        handshake.PURPOSE_CLIENT,
-        argv=map(os.fsencode, command),
-        cwd=os.fsencode(cwd),
-        env=dict(os.environb) if env is None else {os.fsencode(key): os.fsencode(value) for key, value in env.items()},
-        agent=None if agent is None else os.fsencode(agent),
-        labels=[(os.fsencode(key), os.fsencode(value)) for key, value in labels.items()],
-        pid=os.getpid(),
-        ppid=os.getppid(),
-        umask=run.umask(),
-    )
-    try:
-        return handshake.encode_greeting(greeting)
-    except handshake.HandshakeError as fault:
-        raise UsageError(str(fault)) from fault
-
-
-def _connected(path: str | None) -> sockets.socket:
-    try:
-        return sockets.socket(fileno=run.connect(path, os.environ).detach())
-    except (NoDaemon, paths.PathError, OSError) as fault:
-        raise DaemonUnreachable(str(fault), hint="ledgerctl doctor") from fault
+    return method is not None and method is not getattr(Observer, name) and name not in observer.told_only
 
 
 class Client:
@@ -166,6 +135,7 @@ class Client:
         self._objects = dialogue.ObjectReader()
         self._told: list[dict[str, Any]] = []
         self._calling = False
+        self._is_stopping = False
         self._closed: CallFailed | None = None  # why no call can be made any more
         self._raised: Exception | None = None
 
@@ -215,8 +185,13 @@ class Client:
         await self._say(call="cancel")
 
     async def stop(self) -> None:
-        """End the agent's process group at once: TERM, then KILL, and no message first. Again, it does nothing."""
-        if self._closed is None:
+        """End the agent's process group at once: TERM, then KILL, and no message first. Again, it does nothing.
+
+        The call that runs in another task fails with `stopped`, and so does every later one. Where none runs this
+        returns when nothing of the agent is left.
+        """
+        if self._closed is None and not self._is_stopping:
+            self._is_stopping = True
             await self._say(call="stop")
             if not self._calling:
                 await self._to_the_end()
@@ -238,19 +213,18 @@ class Client:
         if told is None:
             raise DaemonUnreachable("the daemon closed the connection", hint="ledgerctl status")
         if told.get("event") != "opened":
-            raise _refusal(told)
+            raise refusal(told)
         self.transport_id, self.epoch, self.pid = told["transport_id"], told["epoch"], told["pid"]
 
     async def _leave(self) -> None:
-        """End the agent, and wait until nothing of it runs."""
-        if self._closed is None:
-            await self._say(call="stop")
-            await self._to_the_end()
+        """End the agent, and wait until nothing of it runs, also where a call was cut off."""
+        self._stream.half_close()
+        await self._to_the_end()
 
     async def _to_the_end(self) -> None:
         while await self._next() is not None:
             pass
-        self._closed = CallFailed("stopped", "the agent was stopped")
+        self._closed = _stopped()
 
     async def _say(self, **said: Any) -> None:
         try:
@@ -284,6 +258,8 @@ class Client:
         """Make a call, and give the event that ends it."""
         if self._calling:
             raise CallFailed("usage", "another call of this client is not over yet")
+        if self._is_stopping:
+            raise self._closed or _stopped()
         self._calling = True
         over = False
         try:
@@ -297,7 +273,7 @@ class Client:
             self._calling = False
             if not over:  # cancelled, or a callback ended the program: what the agent would say next has no taker
                 self._closed = CallFailed("stopped", "a call of this client was cut off, and the agent ended with it")
-                self._stream.close()
+                self._stream.half_close()
         return told
 
     async def _heard(self, end: str) -> dict[str, Any]:
@@ -308,7 +284,7 @@ class Client:
                 return told
             if event == "failed":
                 raise self._failure(told) from self._raised
-            if event in _HEARS and "number" in told:
+            if event in _HEARS:
                 await self._take(str(event), told)
         raise self._closed or _gone()
 
@@ -324,29 +300,30 @@ class Client:
         )
 
     async def _take(self, event: str, told: Mapping[str, Any]) -> None:
-        """Let the observer hear of it, and reply."""
+        """Let the observer hear of it, and reply where the daemon waits for that."""
         value = Update.of(told) if event == dialogue.UPDATE else PermissionRequest.of(told)
+        if "number" not in told:
+            if _HEARS[event] in self._observer.told_only:
+                await self._heard_by_observer(event, value)
+            return
         error: str | None = None
         answer: PermissionReply | None = None
         try:
-            heard = getattr(self._observer, _HEARS[event])(value)
-            answer = await heard if inspect.isawaitable(heard) else heard
+            answer = await self._heard_by_observer(event, value)
         except Exception as fault:  # noqa: BLE001  # whatever it is: the daemon is told, and the call raises from it
             self._raised, error = fault, f"{type(fault).__name__}: {fault}"
         given_answer = None if answer is None else vars(answer)
         await self._send(dialogue.encode(reply=event, number=told["number"], error=error, answer=given_answer))
 
+    async def _heard_by_observer(self, event: str, value: Update | PermissionRequest) -> PermissionReply | None:
+        heard = getattr(self._observer, _HEARS[event])(value)
+        answer: PermissionReply | None = await heard if inspect.isawaitable(heard) else heard
+        return answer
+
+
+def _stopped() -> CallFailed:
+    return CallFailed("stopped", "the agent was stopped")
+
 
 def _gone() -> CallFailed:
     return CallFailed("stopped", "the daemon closed the connection", hint="ledgerctl status")
-
-
-def _refusal(told: Mapping[str, Any]) -> LedgerError:
-    message, hint = str(told.get("error") or "the daemon refused"), told.get("hint")
-    status = told.get("status")
-    if status in {ExitCode.USAGE, ExitCode.CONFIG}:
-        return (UsageError if status == ExitCode.USAGE else ConfigError)(message, hint=hint)
-    refused = LedgerError(message, hint=hint)
-    if isinstance(status, int) and status in frozenset(ExitCode) - {ExitCode.OK}:
-        refused.exit_code = ExitCode(status)
-    return refused

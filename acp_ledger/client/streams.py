@@ -5,6 +5,8 @@ What must not be broken here: neither library is imported unless it runs, and wr
 
 from __future__ import annotations
 
+from contextlib import suppress
+from socket import SHUT_WR
 from typing import TYPE_CHECKING, Protocol
 
 import sniffio
@@ -28,6 +30,9 @@ class Stream(Protocol):
         Raises:
             OSError: The other end is gone.
         """
+
+    def half_close(self) -> None:
+        """Say no more, at once: the other end sees the end, and may still be read."""
 
     def close(self) -> None:
         """Close it at once; whoever reads gets the end or an error."""
@@ -62,6 +67,10 @@ class _Trio:
             except (self._trio.BrokenResourceError, self._trio.ClosedResourceError) as gone:
                 raise ConnectionError("the daemon closed the connection") from gone
 
+    def half_close(self) -> None:
+        with suppress(OSError):
+            self._stream.socket.shutdown(SHUT_WR)
+
     def close(self) -> None:
         self._stream.socket.close()
 
@@ -89,6 +98,10 @@ class _Asyncio:
         async with self._sending:
             self._writer.write(data)
             await self._writer.drain()
+
+    def half_close(self) -> None:
+        with suppress(OSError):
+            self._writer.write_eof()
 
     def close(self) -> None:
         self._writer.transport.abort()

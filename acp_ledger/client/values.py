@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable, Collection, Mapping
 
 
 @dataclass(frozen=True)
@@ -261,9 +261,16 @@ class ReaderStatus(_Told):
 class Observer:
     """Hears what happens, as it happens. Override what you want to hear of; each may be a coroutine function or not.
 
-    All of it runs inside the call that waits, and the agent waits for it. An exception fails that call, which raises
-    `CallFailed` from it.
+    All of it runs inside the call that waits, and the agent waits for it, for `client.callback_seconds` of the settings
+    (`answer`: `Policy.ask_seconds`). An exception fails that call, which raises `CallFailed` from it.
+
+    Attributes:
+        told_only: Names of methods, of `update` and `commit`, that nothing waits for: they hear the same in the same
+            order, take as long as they like, and stop nothing. What they raise the call raises, and the client is
+            stopped.
     """
+
+    told_only: ClassVar[Collection[str]] = ()
 
     def update(self, update: Update) -> Awaitable[None] | None:
         """Take an update, before its text joins the reply and before the next line is read."""

@@ -8,16 +8,22 @@ from __future__ import annotations
 import base64
 import json
 import mimetypes
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from acp_ledger.client import Audio, EmbeddedBlob, EmbeddedText, Image, McpServer, ResourceLink
+from acp_ledger.ctl.options import Command
 from acp_ledger.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    import click
 
     from acp_ledger.client import Block
+
+_ORDER: Final = "acp_ledger.ctl.attach"
 
 _UNKNOWN: Final = "application/octet-stream"
 
@@ -35,7 +41,8 @@ def audio(path: str) -> Audio:
 def link_to(path: str) -> ResourceLink:
     """A link to a file, which the agent reads by itself, or does not."""
     file = Path(path).absolute()
-    size = len(_read(path)) if not file.is_dir() else None
+    found = file.stat()
+    size = found.st_size if stat.S_ISREG(found.st_mode) else None
     return ResourceLink(file.as_uri(), file.name, mime_type=mimetypes.guess_type(file.name)[0] or "", size=size)
 
 
@@ -94,3 +101,29 @@ def _base64(path: str) -> str:
 
 def _read(path: str) -> bytes:
     return Path(path).read_bytes()
+
+
+MAKERS: Final[dict[str, Callable[[str], Block]]] = {
+    "images": image,
+    "audios": audio,
+    "files": link_to,
+    "embeds": embedded,
+    "links": link,
+}
+"""What makes a block of each option's values, by the option's name."""
+
+
+class Attaching(Command):
+    """A command that remembers in which order its attachments stand on the command line; click keeps it per option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, once to see the order and once as always."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        ctx.meta[_ORDER] = [option.name for option in order if option.name in MAKERS]
+        return super().parse_args(ctx, args)
+
+
+def blocks(context: click.Context, given: dict[str, tuple[str, ...]]) -> list[Block]:
+    """The attachments as blocks, in the order of the command line."""
+    values = {name: iter(given[name]) for name in MAKERS}
+    return [MAKERS[name](next(values[name])) for name in context.meta.get(_ORDER, ())]

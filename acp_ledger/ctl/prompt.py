@@ -11,7 +11,7 @@ import shlex
 import signal
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import click
 
@@ -26,14 +26,14 @@ from acp_ledger.client import (
     open_client,
 )
 from acp_ledger.ctl import attach
-from acp_ledger.ctl.options import Command, current_options
+from acp_ledger.ctl.options import current_options
 from acp_ledger.ctl.reading import settings_of
 from acp_ledger.ctl.render import document, note
 from acp_ledger.ctl.text import escape
 from acp_ledger.errors import ExitCode, LedgerError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from acp_ledger.client import Block
     from acp_ledger.ctl.options import Options
@@ -88,7 +88,7 @@ class Unfinished(LedgerError):
 
 
 @click.command(
-    cls=Command,
+    cls=attach.Attaching,
     formats=("text", "json", "jsonl"),
     examples=(
         "ledgerctl prompt --agent claude 'Summarize the failing tests'",
@@ -106,11 +106,18 @@ class Unfinished(LedgerError):
 @click.option("--allow-kind", "kinds", multiple=True, metavar="KIND", help="Grant tool calls of this kind.")
 @click.option("--allow-title", "titles", multiple=True, metavar="PREFIX", help="Grant those whose title begins so.")
 @click.option("--ask", is_flag=True, help="Hold every question for a person: ledgerctl pending, ledgerctl decide.")
-@click.option("--mcp-server", "servers", multiple=True, metavar="FILE.json", help="Tool servers for the session.")
-@click.option("--image", "images", multiple=True, metavar="FILE", help="Send a picture.")
-@click.option("--audio", "audios", multiple=True, metavar="FILE", help="Send a recording.")
-@click.option("--file", "files", multiple=True, metavar="FILE", help="Send a link to a file.")
-@click.option("--embed", "embeds", multiple=True, metavar="FILE", help="Send a file whole.")
+@click.option(
+    "--mcp-server",
+    "servers",
+    multiple=True,
+    type=click.Path(),
+    metavar="FILE.json",
+    help="Tool servers for the session.",
+)
+@click.option("--image", "images", multiple=True, type=click.Path(), metavar="FILE", help="Send a picture.")
+@click.option("--audio", "audios", multiple=True, type=click.Path(), metavar="FILE", help="Send a recording.")
+@click.option("--file", "files", multiple=True, type=click.Path(), metavar="FILE", help="Send a link to a file.")
+@click.option("--embed", "embeds", multiple=True, type=click.Path(), metavar="FILE", help="Send a file whole.")
 @click.option("--link", "links", multiple=True, metavar="URI", help="Send a link.")
 @click.option("--label", "labels", multiple=True, metavar="K=V", help="A label for the record.")
 @click.option("--socket", metavar="PATH", help="The daemon's socket, where it is not the usual one.")
@@ -122,8 +129,8 @@ def prompt(text: str, **given: Any) -> int:
     """Run an agent with the prompt TEXT (`-`: standard input), through the daemon, and print its answer.
 
     Nobody sits beside it: a permission question is granted by --allow-kind, --allow-title and the policy of the
-    settings, and rejected otherwise; --ask holds it for a person. What is decided is told on stderr. Blocks are sent in
-    the order TEXT, --image, --audio, --file, --embed, --link.
+    settings, and rejected otherwise; --ask holds it for a person. What is decided is told on stderr. TEXT is sent
+    first, then what --image, --audio, --file, --embed and --link name, in the order of the command line.
 
     The answer is printed as it is committed; -o json prints one record at the end. Ctrl-C cancels the turn and waits
     for its end, a second one ends the agent. Exits with 0 for a completed turn, with 3 where its reply stopped at a
@@ -135,18 +142,20 @@ def prompt(text: str, **given: Any) -> int:
 
 
 class _Printer(Observer):
-    """Prints the answer as it comes, and tells what was decided."""
+    """Prints the answer as it comes, and tells what was decided; whoever reads that may take all day."""
+
+    told_only: ClassVar[Collection[str]] = ("update", "commit")
 
     def __init__(self, options: Options, *, streams: bool) -> None:
         self._options = options
-        self._streams = streams
+        self.streams = streams
         self._terminal = sys.stdout.isatty()
         self._half = ""  # of a character that was split over two chunks
         self._last = ""
 
     def update(self, update: Update) -> None:
         """Print what joined the reply."""
-        if self._streams and update.joined:
+        if self.streams and update.joined:
             text = self._half + update.text
             self._half = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
             self._write(text.removesuffix(self._half) if self._half else text)
@@ -171,7 +180,7 @@ class _Printer(Observer):
             self._end_line()
 
     def _end_line(self) -> None:
-        if self._streams and self._last not in ("", "\n"):
+        if self.streams and self._last not in ("", "\n"):
             self._write("\n")
 
     def _write(self, text: str) -> None:
@@ -271,7 +280,7 @@ class _Run:
         if record.overflow is not None:
             note(f"the reply stopped at {record.overflow.kind}", self._options)
         if record.error is not None:
-            raise Unfinished(record.error, code)
+            raise Unfinished(self._sentence(record.error), code)
         return code
 
     def _failed(self, failure: CallFailed) -> int:
@@ -283,6 +292,10 @@ class _Run:
         if failure.kind == "stopped" and self._presses:
             code = ExitCode.INTERRUPTED
         raise Unfinished(failure.message, code, hint=failure.hint) from failure
+
+    def _sentence(self, error: str) -> str:
+        """What is told of an end; without the text, where that was printed already."""
+        return error.partition("; partial output: ")[0] if self._printer.streams else error
 
     def _named(self) -> dict[str, Any]:
         client = self._client
@@ -325,9 +338,7 @@ def _command(agent: str | None, command: str | None) -> list[str] | None:
 
 
 def _blocks(text: str, given: dict[str, Any]) -> Sequence[str | Block]:
-    kinds = (("images", attach.image), ("audios", attach.audio), ("files", attach.link_to))
-    more = (("embeds", attach.embedded), ("links", attach.link))
-    blocks: list[str | Block] = [make(each) for name, make in (*kinds, *more) for each in given[name]]
+    blocks = attach.blocks(click.get_current_context(), given)
     said = _stdin() if text == "-" else text
     if not said and not blocks:
         raise UsageError("the prompt is empty", hint="ledgerctl prompt … TEXT, or `-` to read it from standard input")

@@ -209,7 +209,7 @@ def test_interrupt_cancels_and_waits_for_the_end(daemon: InstalledDaemon) -> Non
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output) == (42, b" and no more\n")
-    assert b"the turn was cancelled" in errors
+    assert errors == b"error: the turn was cancelled (stopReason: cancelled)\n"  # the text is not told twice
 
 
 def test_second_interrupt_ends_the_agent(daemon: InstalledDaemon, tmp_path: Path) -> None:
@@ -252,6 +252,23 @@ def test_agents_text_steers_no_terminal(daemon: InstalledDaemon) -> None:
     assert piped == hostile.encode() + b"\n"
 
 
+def test_reader_that_leaves_ends_the_agent(daemon: InstalledDaemon, tmp_path: Path) -> None:
+    """As `head` does: nothing is wrong, nothing is said, and nothing of the agent is left."""
+    told = tmp_path / "told"
+    command = agent(chunk("half"), then={"session/cancel": [chunk(" more")]}, before=f"echo $$ > {told}")
+    process = start(daemon, command)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.read(4) == b"half"
+    process.stdout.close()
+    process.send_signal(signal.SIGINT)
+    with process.stderr as errors:
+        assert errors.read() == b""
+    assert process.wait(PATIENCE) == ExitCode.PIPE_CLOSED
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(told.read_text()), 0)
+
+
 def test_person_answers_what_was_held(cli: Cli, daemon: InstalledDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     """`pending` lists it with how to answer, and `decide` answers; a wrong option or name says what there is."""
     monkeypatch.setenv("ACP_LEDGER_SOCKET__PATH", str(daemon.socket))
@@ -279,18 +296,24 @@ def test_person_answers_what_was_held(cli: Cli, daemon: InstalledDaemon, monkeyp
 
 
 def test_files_become_blocks_in_order(cli: Cli, daemon: InstalledDaemon, tmp_path: Path) -> None:
-    """The text first, then pictures, recordings, links to files, files, links."""
+    """The text first, then what is attached, as it stands on the command line, whatever its kind."""
     (tmp_path / "p.png").write_bytes(b"\x89PNG")
     (tmp_path / "s.wav").write_bytes(b"RIFF")
     (tmp_path / "n.md").write_text("# Notes")
     capabilities = {"promptCapabilities": {"image": True, "audio": True, "embeddedContext": True}}
     paths = [str(tmp_path / name) for name in ("p.png", "s.wav", "n.md")]
     options = ["--link", "https://example.org/a", "--embed", paths[2], "--file", paths[2]]
-    options += ["--audio", paths[1], "--image", paths[0]]
+    options += ["--image", paths[0], "--audio", paths[1], f"--link={paths[1]}"]
     command = agent(end(), initialize={"agentCapabilities": capabilities})
     record = json.loads(run(cli, daemon, command, *options, "-o", "json").stdout)
     sent = json.loads(daemon.lines(record["transport_id"], "client_to_agent").splitlines()[2])["params"]["prompt"]
-    assert [block["type"] for block in sent] == ["text", "image", "audio", "resource_link", "resource", "resource_link"]
+    kinds = ["text", "resource_link", "resource", "resource_link", "image", "audio", "resource_link"]
+    assert [block["type"] for block in sent] == kinds
+    assert [sent[place].get("uri") for place in (1, 3, 6)] == [
+        "https://example.org/a",
+        (tmp_path / "n.md").as_uri(),
+        paths[1],
+    ]
     refused = run(cli, daemon, agent(end()), "--image", paths[0])
     assert (refused.exit_code, "image" in refused.stderr) == (2, True)
 
