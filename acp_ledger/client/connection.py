@@ -27,7 +27,8 @@ from acp_ledger.client.values import (
     Update,
     given,
 )
-from acp_ledger.errors import DaemonUnreachable
+from acp_ledger.errors import DaemonUnreachable, PeerFault
+from acp_ledger.handshake import HandshakeError
 from acp_ledger.protocol.content import Text
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ class Client:
         await self._to_the_end()
 
     async def _to_the_end(self) -> None:
-        while await self._next() is not None:
+        while await self._stream.receive():
             pass
         self._closed = _stopped()
 
@@ -246,7 +247,12 @@ class Client:
             if not data:
                 self._closed = self._closed or _gone()
                 return None
-            self._told += self._objects.feed(data)
+            try:
+                self._told += self._objects.feed(data)
+            except HandshakeError as fault:
+                raise PeerFault(
+                    f"the daemon sent {fault}", hint="is it the same version? restart acp-ledgerd"
+                ) from fault
         told = self._told.pop(0)
         if told.get("event") == "ended":
             self._closed = self._failure(told)

@@ -1,0 +1,415 @@
+"""The Python API under either library: who runs when, what a cancelled call leaves, and what the other end may do."""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TID251  # half of the programs that hold a client run on it
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+import trio
+
+import acp_ledger
+from acp_ledger import dialogue
+from acp_ledger.client import CallFailed, Client, Observer, PermissionReply, PermissionRequest, Update, open_client
+from acp_ledger.errors import AgentNotFound, ConfigError, DaemonUnreachable, PeerFault, UsageError
+from tests.support.fake_daemon import FakeDaemon
+from tests.support.shell_agents import agent, chunk, end, question
+from tests.system.installed import PATIENCE, InstalledDaemon, daemon_at
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterator
+    from pathlib import Path
+
+ASYNCIO, TRIO = "asyncio", "trio"
+both = pytest.mark.parametrize("library", [ASYNCIO, TRIO])
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledDaemon]:
+    """A daemon for all of them."""
+    with daemon_at(tmp_path_factory.mktemp("api")) as found:
+        yield found
+
+
+def run(library: str, program: Callable[[], Awaitable[Any]]) -> Any:
+    """Run a program under one of the two, which has to come to its end."""
+
+    async def bounded() -> Any:
+        if library == TRIO:
+            with trio.fail_after(PATIENCE):
+                return await program()
+        return await asyncio.wait_for(program(), PATIENCE)
+
+    return trio.run(bounded) if library == TRIO else asyncio.run(bounded())
+
+
+async def together(library: str, *programs: Callable[[], Awaitable[Any]]) -> None:
+    """Run some tasks at once, up to the end of all."""
+    if library == TRIO:
+        async with trio.open_nursery() as nursery:
+            for program in programs:
+                nursery.start_soon(program)
+    else:
+        await asyncio.gather(*(program() for program in programs))
+
+
+def event_of(library: str) -> Any:
+    """An event of the library's own."""
+    return trio.Event() if library == TRIO else asyncio.Event()
+
+
+def is_alive(path: Path) -> bool:
+    """Whether the agent that wrote its number there still runs."""
+    try:
+        os.kill(int(path.read_text()), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class Slow(Observer):
+    """Gives way to others in each callback, and keeps what it hears; grants every question."""
+
+    def __init__(self, library: str) -> None:
+        self.heard: list[str] = []
+        self._library = library
+
+    async def _give_way(self) -> None:
+        if self._library == TRIO:
+            await trio.lowlevel.checkpoint()
+        else:
+            await asyncio.sleep(0)
+
+    async def update(self, update: Update) -> None:
+        """Keep its text."""
+        await self._give_way()
+        self.heard.append(update.text)
+
+    async def answer(self, request: PermissionRequest) -> PermissionReply:
+        """Grant it."""
+        await self._give_way()
+        self.heard.append(request.outcome)
+        return PermissionReply("selected", request.options[0].option_id)
+
+    async def commit(self, request: PermissionRequest) -> None:
+        """Keep what was decided, and by whom."""
+        await self._give_way()
+        self.heard.append(f"{request.option_id} by {request.decided_by}")
+
+
+@both
+def test_callbacks_are_awaited_in_order_inside_the_call(daemon: InstalledDaemon, library: str) -> None:
+    """Under either library; a question is asked, answered, and told once it is decided."""
+    observer = Slow(library)
+    command = agent(chunk("a"), question(), then={'"optionId":"allow"': [chunk("b"), end()]})
+
+    async def program() -> str:
+        async with open_client(command, observer=observer, socket=daemon.socket) as client:
+            await client.start()
+            return await client.prompt("go")
+
+    assert run(library, program) == "ab"
+    assert observer.heard == ["a", "pending", "allow by client", "b"]
+
+
+class Broken(Observer):
+    """Fails at the second update."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def update(self, update: Update) -> None:
+        """Keep the first."""
+        if self.texts:
+            raise ZeroDivisionError("no room")
+        self.texts.append(update.text)
+
+
+@both
+def test_exception_of_a_callback_is_the_cause_of_the_failure(daemon: InstalledDaemon, library: str) -> None:
+    """The text that had joined is in the error; the client can be used again."""
+    command = agent(chunk("a"), chunk("b"), end())
+
+    async def program() -> CallFailed:
+        async with open_client(command, observer=Broken(), socket=daemon.socket) as client:
+            await client.start()
+            with pytest.raises(CallFailed) as failed:
+                await client.prompt("go")
+            assert (await client.reader_status()).phase == "steady"
+            return failed.value
+
+    failure = run(library, program)
+    assert (failure.kind, failure.record and failure.record.text) == ("observer", "a")
+    assert isinstance(failure.__cause__, ZeroDivisionError)
+    assert "ZeroDivisionError: no room" in failure.message
+
+
+@both
+def test_prompt_is_cancelled_from_another_task_and_made_one_at_a_time(daemon: InstalledDaemon, library: str) -> None:
+    """The one that waits gets the agent's own end; a second one meanwhile is refused, and cancel alone does nothing."""
+    command = agent(chunk("half"), then={"session/cancel": [end("cancelled")]})
+
+    async def program() -> str | None:
+        came = event_of(library)
+        ends: list[str | None] = []
+
+        class Watch(Observer):
+            def update(self, update: Update) -> None:
+                del update
+                came.set()
+
+        async with open_client(command, observer=Watch(), socket=daemon.socket) as client:
+            await client.cancel()
+            await client.start()
+
+            async def prompt() -> None:
+                ends.append((await client.prompt_detailed("go")).outcome)
+
+            async def cancel() -> None:
+                await came.wait()
+                with pytest.raises(CallFailed, match="not over yet"):
+                    await client.prompt("me too")
+                await client.cancel()
+
+            await together(library, prompt, cancel)
+        return ends[0]
+
+    assert run(library, program) == "cancelled"
+
+
+@both
+def test_call_that_is_cancelled_leaves_the_client_stopped(
+    daemon: InstalledDaemon, library: str, tmp_path: Path
+) -> None:
+    """A later call fails at once, and where the block ends nothing of the agent runs any more."""
+    told = tmp_path / "pid"
+    command = agent(chunk("half"), before=f"echo $$ > {told}; trap '' TERM")
+
+    async def program() -> None:
+        scope = trio.CancelScope()
+        tasks: list[asyncio.Task[Any]] = []
+
+        class Quitting(Observer):
+            def update(self, update: Update) -> None:
+                del update
+                scope.cancel() if library == TRIO else tasks[0].cancel()
+
+        async with open_client(command, observer=Quitting(), socket=daemon.socket) as client:
+            await client.start()
+            if library == TRIO:
+                with scope:
+                    await client.prompt("go")
+            else:
+                tasks.append(asyncio.get_running_loop().create_task(client.prompt("go")))
+                with pytest.raises(asyncio.CancelledError):
+                    await tasks[0]
+            with pytest.raises(CallFailed) as failed:
+                await client.prompt("again")
+            assert failed.value.kind == "stopped"
+
+    run(library, program)
+    assert not is_alive(told)
+
+
+@both
+def test_stop_fails_the_call_that_waits_and_every_later_one(
+    daemon: InstalledDaemon, library: str, tmp_path: Path
+) -> None:
+    """Also from inside a callback; the text that had come is in the error."""
+    told = tmp_path / "pid"
+    command = agent(chunk("half"), before=f"echo $$ > {told}")
+
+    async def program() -> CallFailed:
+        clients: list[Client] = []
+
+        class Stopping(Observer):
+            async def update(self, update: Update) -> None:
+                del update
+                await clients[0].stop()
+
+        async with open_client(command, observer=Stopping(), socket=daemon.socket) as client:
+            clients.append(client)
+            await client.start()
+            with pytest.raises(CallFailed) as failed:
+                await client.prompt("go")
+            for call in (client.start, client.reader_status):
+                with pytest.raises(CallFailed) as later:
+                    await call()
+                assert later.value.kind == "stopped"
+            await client.stop()
+            return failed.value
+
+    assert run(library, program).kind == "stopped"
+    assert not is_alive(told)
+
+
+@both
+def test_error_in_the_block_waits_for_the_agents_end(daemon: InstalledDaemon, library: str, tmp_path: Path) -> None:
+    """And is what comes out of it."""
+    told = tmp_path / "pid"
+
+    async def program() -> None:
+        async with open_client(agent(before=f"echo $$ > {told}"), socket=daemon.socket) as client:
+            await client.start()
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        run(library, program)
+    assert not is_alive(told)
+
+
+class Told(Observer):
+    """Is told of updates that nothing waits for, and fails at one."""
+
+    told_only: ClassVar[Collection[str]] = ("update",)
+
+    def update(self, update: Update) -> None:
+        """Fail."""
+        raise BrokenPipeError(update.text)
+
+
+@both
+def test_what_is_only_told_raises_what_it_fails_with(daemon: InstalledDaemon, library: str) -> None:
+    """Not a failed call: the program's own error, and a client that is stopped."""
+
+    async def program() -> None:
+        async with open_client(agent(chunk("a"), end()), observer=Told(), socket=daemon.socket) as client:
+            await client.start()
+            with pytest.raises(BrokenPipeError, match="a"):
+                await client.prompt("go")
+            with pytest.raises(CallFailed, match="cut off"):
+                await client.start()
+
+    run(library, program)
+
+
+# ---- what the agent gets
+
+OPEN = """
+import acp_ledger, asyncio, sys
+async def program():
+    async with acp_ledger.open_client(sys.argv[2:], socket=sys.argv[1] or None) as client:
+        await client.start()
+        print(client.transport_id)
+asyncio.run(program())
+"""
+
+
+def test_agent_gets_the_programs_environment_and_umask_and_nothing_more(
+    daemon: InstalledDaemon, tmp_path: Path
+) -> None:
+    """Where there is no locale the interpreter sets one for itself; the agent never hears of it."""
+    told = tmp_path / "umask"
+    command = [sys.executable, "-c", OPEN, str(daemon.socket), *agent(before=f"umask > {told}")]
+    given = {"PATH": os.environ["PATH"], "ONLY_HERE": "1"}
+    done = subprocess.run(command, env=given, capture_output=True, check=True, timeout=PATIENCE, umask=0o027)
+    names = daemon.query("SELECT env_names FROM transports WHERE id = :id", id=int(done.stdout))[0][0]
+    assert sorted(json.loads(names)) == sorted(given)
+    assert told.read_text() == "0027\n"
+
+
+def test_daemon_is_started_where_none_runs(tmp_path: Path) -> None:
+    """As the runner does it, with the settings of its user; it outlives the program."""
+    path = tmp_path / "own.sock"
+    settings = tmp_path / ".config/acp-ledger/config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(f'[socket]\npath = "{path}"\n')
+    given = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", OPEN, "", *agent()]
+    subprocess.run(command, env=given, capture_output=True, check=True, timeout=PATIENCE)
+    lock = (tmp_path / ".local/share/acp-ledger/ledger.db.lock").read_text()
+    started = os.pidfd_open(int(lock.split()[0]))
+    signal.pidfd_send_signal(started, signal.SIGTERM)
+    os.close(started)
+
+
+# ---- what the other end may do
+
+
+def scripted(tmp_path: Path, *said: bytes) -> tuple[Path, threading.Thread]:
+    """A daemon's end that says these pieces to its first guest, one for each thing it hears, and closes."""
+    path = tmp_path / "d.sock"
+    other = FakeDaemon(path)
+
+    def serve() -> None:
+        with other:
+            peer = other.accept()
+            for piece in said:
+                assert peer.read()
+                peer.connection.sendall(piece)
+            peer.connection.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return path, thread
+
+
+OPENED = dialogue.encode(event="opened", transport_id=1, epoch=2, pid=3, unheard_of=True)
+
+
+@both
+def test_daemon_that_dies_in_a_call_ends_the_client(library: str, tmp_path: Path) -> None:
+    """What it says that nobody knows is skipped, in whatever pieces it comes; then its end is the call's."""
+    path, thread = scripted(tmp_path, OPENED, b'{"event":"novelty"}\n{"event":"sta')
+
+    async def program() -> CallFailed:
+        async with open_client(["agent"], socket=path) as client:
+            with pytest.raises(CallFailed) as failed:
+                await client.start()
+            with pytest.raises(CallFailed):
+                await client.start()
+            return failed.value
+
+    failure = run(library, program)
+    thread.join(PATIENCE)
+    assert (failure.kind, failure.hint) == ("stopped", "ledgerctl status")
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (dialogue.encode(event="refused", error="no agent", hint=None, status=127), AgentNotFound),
+        (dialogue.encode(event="refused", error="no", hint="try", status=78), ConfigError),
+        (dialogue.encode(event="refused", error="stopping", hint=None, status=69), DaemonUnreachable),
+        (b"no object\n", PeerFault),
+        (b"", DaemonUnreachable),
+    ],
+)
+def test_client_that_is_not_opened_says_why(tmp_path: Path, said: bytes, error: type[Exception]) -> None:
+    """By a kind of error for each kind of reason."""
+    path, thread = scripted(tmp_path, said)
+
+    async def program() -> None:
+        async with open_client(["agent"], socket=path):
+            raise AssertionError
+
+    with pytest.raises(error):
+        run(ASYNCIO, program)
+    thread.join(PATIENCE)
+
+
+def test_what_cannot_be_asked_for_is_refused_here(tmp_path: Path) -> None:
+    """A command that is no list, and a socket where nobody listens."""
+
+    async def program(command: Any) -> None:
+        async with open_client(command, socket=tmp_path / "none"):
+            raise AssertionError
+
+    with pytest.raises(UsageError, match="a list"):
+        run(TRIO, lambda: program("agent --acp"))
+    with pytest.raises(DaemonUnreachable, match="no daemon listens") as missing:
+        run(TRIO, lambda: program(["agent"]))
+    assert "acp-ledgerd --socket" in str(missing.value.hint)
+
+
+def test_package_itself_opens_a_client() -> None:
+    """By a name that costs nothing before it is used; and it has no other."""
+    assert acp_ledger.open_client is open_client
+    with pytest.raises(AttributeError):
+        acp_ledger.nothing  # type: ignore[attr-defined]  # noqa: B018  # there is none, and that is the point
