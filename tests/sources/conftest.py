@@ -22,10 +22,13 @@ class House:
         self.folder = daemon.folder
         self._daemon = daemon
 
+    def query(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        """Rows of the ledger."""
+        return [tuple(row) for row in self._daemon.query(statement, **values)]
+
     def rows(self, client: Client, select: str) -> list[tuple[Any, ...]]:
         """Rows of this client's: a statement up to its WHERE, in the order of the numbers."""
-        where = f"{select} WHERE transport_id = :id ORDER BY frame_seq"
-        return [tuple(row) for row in self._daemon.query(where, id=client.transport_id)]
+        return self.query(f"{select} WHERE transport_id = :id ORDER BY frame_seq", id=client.transport_id)
 
     def said(self, client: Client) -> list[bytes]:
         """The lines that were written to the agent."""

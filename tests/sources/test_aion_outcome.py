@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from acp_ledger.protocol.outcome import (
     turn_reading,
 )
 from acp_ledger.protocol.records import TurnEnd
-from tests.protocol.wire import chunk, ended, ours, result
+from tests.protocol.wire import chunk, ended, ours, result, update
 
 
 def reading(word: str) -> Any:
@@ -36,14 +37,24 @@ def test_ai1_only_end_turn_completes(word: str) -> None:
     assert reading(word).outcome != "completed"
 
 
-def test_ai2_ai6_text_comes_from_the_chunks_and_travels_with_the_answer() -> None:
-    """The answer itself has no text; all messages are joined, and the last stands alone as it was streamed."""
+def test_ai2_text_comes_from_the_chunks() -> None:
+    """The answer itself has none, whatever else it holds."""
+    wire = ours()
+    wire.agent(chunk("the answer"))
+    wire.agent(result(2, {"stopReason": "end_turn", "text": "another"}))
+    assert wire.observer.reply.text == "the answer"
+
+
+def test_ai6_text_is_all_messages_joined_and_the_last_alone_as_it_was_streamed() -> None:
+    """Both are there with the answer, and a thought is no message."""
     wire = ours()
     wire.agent(chunk("one ", message_id="a"))
     wire.agent(chunk("two", message_id="b"))
+    wire.agent(update("agent_thought_chunk", content={"type": "text", "text": "hm"}))
+    wire.agent(chunk(" three", message_id="b"))
     wire.agent(ended(2))
     reply = wire.observer.reply
-    assert (reply.text, reply.final_message) == ("one two", "two")
+    assert (reply.text, reply.final_message) == ("one two three", "two three")
 
 
 def test_ai3_empty_text_of_a_completed_turn_is_honest() -> None:
@@ -63,14 +74,12 @@ def test_ai4_bound_is_on_the_message_and_not_on_the_data() -> None:
     assert failure_message(reading("refusal"), wire.observer.reply.text).count("x") == 4_000
 
 
-def test_ai5_ai8_three_ends_are_told_apart_and_worded_once() -> None:
+def test_ai5_three_ends_are_told_apart() -> None:
     """An answer, an end of output, a failure of reading; the last keeps the reader's words."""
-    ended_early, unreadable = failure_message(STREAM_ENDED), failure_message(transport_failed("Input/output error"))
-    assert "closed its output" in ended_early
-    assert "reading the agent's output failed" in unreadable
-    assert "Input/output error" in unreadable
-    assert STREAM_ENDED.outcome == "stream_ended"
-    assert transport_failed("x").outcome == "transport_failed"
+    unreadable = transport_failed("Input/output error")
+    outcomes = [reading("end_turn").outcome, STREAM_ENDED.outcome, unreadable.outcome]
+    assert outcomes == ["completed", "stream_ended", "transport_failed"]
+    assert "Input/output error" in failure_message(unreadable)
 
 
 def test_ai7_interpretation_is_the_same_beside_an_editor_and_for_ourselves() -> None:
@@ -78,6 +87,15 @@ def test_ai7_interpretation_is_the_same_beside_an_editor_and_for_ourselves() -> 
     wire = ours()
     wire.agent(result(2, {"stopReason": "max_tokens"}))
     assert wire.rows(TurnEnd)[0].outcome == reading("max_tokens").outcome == "truncated"
+
+
+def test_ai8_end_of_output_and_failure_of_reading_are_two_sentences() -> None:
+    """Each is worded once; neither claims what did not happen."""
+    ended_early, unreadable = failure_message(STREAM_ENDED), failure_message(transport_failed("EIO"))
+    assert "closed its output" in ended_early
+    assert "reading" not in ended_early
+    assert "reading the agent's output failed" in unreadable
+    assert "closed" not in unreadable
 
 
 def test_ai9_completed_record_has_text_final_message_stop_reason_and_session() -> None:
@@ -129,8 +147,9 @@ def test_ai15_error_is_looked_at_before_the_result_and_null_is_none() -> None:
 def test_ai16_result_that_is_no_answer_to_a_prompt_is_named(answer: Any) -> None:
     """The message says what came."""
     told = turn_reading(answer, None)
+    written = json.dumps(answer)
     assert told.outcome == "protocol_error"
-    assert "7" in failure_message(told, answer="7")
+    assert written in failure_message(told, answer=written)
 
 
 def test_ai17_login_and_cancellation_keep_code_and_message_and_say_what_to_do() -> None:
@@ -153,8 +172,8 @@ def test_ai19_cut_says_how_much_is_shown_and_falls_between_characters() -> None:
     assert message.endswith("… [truncated for this message: 3999 of 4001 bytes shown]")
 
 
-def test_ai20_repeated_examples_hold_together() -> None:
-    """A whole turn: text and final message with a completed end, and a bounded one with every other."""
+def test_ai20_examples_of_the_text_hold_together_on_one_turn() -> None:
+    """They repeat the behaviours above: a turn that stopped short has its outcome, its bytes and its text."""
     wire = ours()
     wire.agent(chunk("answer"))
     wire.agent(ended(2, "max_tokens"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 SESSION = "acp-test"
 
@@ -60,6 +61,8 @@ def agent(
     opened: Mapping[str, Any] | None = None,
     answers: Mapping[str, str] | None = None,
     before: str = "",
+    heard: Path | None = None,
+    leaves: bool = False,
 ) -> list[str]:
     """The command of an agent that says these lines at its first prompt.
 
@@ -70,15 +73,18 @@ def agent(
         opened: Its answer to `session/new`, likewise.
         answers: Whole lines in the place of those two answers, by method.
         before: Shell that runs first.
+        heard: A file that gets every line it is sent.
+        leaves: Whether it ends once it said what it says at a prompt.
     """
     hello = {"protocolVersion": 1, "agentCapabilities": {}, "authMethods": [], **(initialize or {})}
     session = {"sessionId": SESSION, **(opened or {})}
     own = {"initialize": line(id=0, result=hello), "session/new": line(id=1, result=session), **(answers or {})}
     cases = [(word, lines) for word, lines in (then or {}).items()]
     cases += [(f'"method":"{method}"', [said]) for method, said in own.items()]
-    cases.append(('"method":"session/prompt"', prompted))
     arms = "\n".join(f"*{shlex.quote(word)}*) {_say(lines)} ;;" for word, lines in cases)
-    return ["/bin/sh", "-c", f'{before}\nwhile IFS= read -r line; do case "$line" in\n{arms}\nesac; done']
+    last = f"""*'"method":"session/prompt"'*) {_say(prompted)}{"; exit 0" if leaves else ""} ;;"""
+    keep = "" if heard is None else f"printf '%s\\n' \"$line\" >> {shlex.quote(str(heard))}; "
+    return ["/bin/sh", "-c", f'{before}\nwhile IFS= read -r line; do {keep}case "$line" in\n{arms}\n{last}\nesac; done']
 
 
 def _say(lines: Sequence[str]) -> str:
