@@ -151,7 +151,10 @@ def _load(config: Path | None, overrides: Mapping[str, Any]) -> Settings:
 def _files(config: Path | None) -> tuple[Path, ...]:
     if config is not None:
         if not config.is_file():
-            raise ConfigError(f"there is no settings file {config}", hint="Give --config a file that exists.")
+            is_there = f"{config} is no regular file" if config.exists() else f"there is no settings file {config}"
+            raise ConfigError(
+                is_there, hint="Name a file that exists; where they are looked for: ledgerctl config path"
+            )
         return (config.absolute(),)
     return tuple(Path(file) for file in paths.config_files(os.environ, os.getuid()) if Path(file).is_file())
 

@@ -150,7 +150,8 @@ def events(*, follows: bool, **typed: Any) -> int:
 
     With -f the newest 10 rows (-n and -S say otherwise) are followed by those that are committed from now on, until
     Ctrl-C (130), until nobody reads them (141), or until -U. It reads the ledger alone: a daemon that is down or
-    starts anew is nothing to it, and a ledger that cannot be read is tried again until it can.
+    starts anew is nothing to it, and a ledger that cannot be read any more is tried again until it can; one that is
+    not there at the beginning ends it with 10.
     """
     narrow = ("frame_seq", "at", "event", "direction", "kind", "method", "session_update", "byte_count", "detail")
     if follows:

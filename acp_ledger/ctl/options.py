@@ -186,7 +186,7 @@ class LazyGroup(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the names of commands from the table, and options as any command does; nothing is imported."""
         names = [
-            CompletionItem(name, help=entry.summary)
+            CompletionItem(name, help=entry.summary.replace(",", ";"))  # fish takes a comma for the end
             for name, entry in self.entries.items()
             if name.startswith(incomplete)
         ]

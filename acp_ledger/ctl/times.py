@@ -33,13 +33,13 @@ _UNITS: Final[dict[str, int]] = {
 }
 """Microseconds; a month is 30.4375 days and a year 365.25, as systemd.time(7) has them."""
 
-_PART: Final = re.compile(r"\s*(\d+)(?:\.(\d+))?\s*([a-zA-Zµμ]*)")
+_PART: Final = re.compile(r"\s*([0-9]+)(?:\.([0-9]+))?\s*([a-zA-Zµμ]*)")
 _STAMP: Final = re.compile(
     r"(?:(?P<weekday>[a-z]+) +(?=\d))?"
     r"(?:(?P<year>\d{4}|\d\d)-(?P<month>\d\d?)-(?P<day>\d\d?))?"
     r"(?:(?P<between>t| +|\b)(?P<hour>\d\d?):(?P<minute>\d\d?)(?::(?P<second>\d\d?)(?:\.(?P<fraction>\d+))?)?)?"
     r"(?P<offset>z|[+-]\d\d:?\d\d)?",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 _WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _ZONE: Final = re.compile(r"(?P<rest>.+) (?P<zone>[A-Za-z][\w+/-]*)")
@@ -90,7 +90,7 @@ def _boot() -> datetime | None:
 
 
 def _epoch(seconds: str) -> datetime | None:
-    if re.fullmatch(r"\d+(\.\d+)?", seconds) is None:
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", seconds) is None:
         return None
     return _shifted(datetime.fromtimestamp(0, UTC), _micros(seconds))
 

@@ -209,7 +209,8 @@ def _one(named: str, every: Iterable[Running]) -> Running:
     if not found and len(wanted) >= SHORTEST_PREFIX:
         found = [each for each in of if each.session.acp_session_id.startswith(wanted)]
     if not found:
-        raise LedgerError(f"nothing open is called {named!r}", hint=_STATUS)
+        short = f"; a beginning needs {SHORTEST_PREFIX} characters" if len(wanted) < SHORTEST_PREFIX else ""
+        raise LedgerError(f"nothing open is called {named!r}{short}", hint=_STATUS)
     if len(found) > 1:
         raise _ambiguous(named, [each.name for each in found])
     return found[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acp_ledger.daemon.agent import Command
 from acp_ledger.errors import ConfigError, UsageError
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from acp_ledger.daemon.terms import Terms
     from acp_ledger.handshake import Greeting
     from acp_ledger.settings import Settings
+
+
+LONGEST_NAME: Final = 128
 
 
 class Peer(NamedTuple):
@@ -39,6 +42,7 @@ def command_of(greeting: Greeting, settings: Settings) -> Command:
         ConfigError: `--agent` names an agent the settings do not know, or know no command of.
         UsageError: There is neither a command nor a name.
     """
+    _check_name(greeting.agent)
     if greeting.argv:
         return Command(greeting.argv, greeting.cwd, greeting.env, greeting.umask)
     if greeting.agent is None:
@@ -50,6 +54,17 @@ def command_of(greeting: Greeting, settings: Settings) -> Command:
     added = {os.fsencode(key): os.fsencode(value) for key, value in agent.env.items()}
     argv = (os.fsencode(agent.command), *map(os.fsencode, agent.args), *greeting.added)
     return Command(argv, greeting.cwd, {**greeting.env, **added}, greeting.umask)
+
+
+def _check_name(agent: bytes | None) -> None:
+    """An agent's name is read in lists: it is a line, and a short one."""
+    if agent is None:
+        return
+    name = os.fsdecode(agent)
+    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+        raise UsageError(
+            f"an agent's name is a word or a few, up to {LONGEST_NAME} printable characters", hint="--agent NAME"
+        )
 
 
 def _no_command(name: str, settings: Settings) -> ConfigError:

@@ -84,8 +84,9 @@ def completed(shell: str, program: Path, line: str) -> list[str]:
         ("ledgerctl db cu", ["current"]),
         ("ledgerctl sessions --requ", ["--require-match"]),
         ("ledgerctl sql --named turns-l", ["turns-longest"]),
+        ("ledgerctl editor setup z", ["zed"]),
     ],
-    ids=["command", "nested", "option", "named"],
+    ids=["command", "nested", "option", "named", "editor"],
 )
 def test_shell_completes_our_words(program: Path, shell: str, line: str, words: list[str]) -> None:
     """Commands, commands of groups, options and named questions are completed in each shell."""

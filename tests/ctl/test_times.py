@@ -92,6 +92,7 @@ def test_boot_is_when_the_kernel_started() -> None:
         ),
         *("1.2.3h ago", "1.h ago", "2026-02-30", "2026-11-30 24:00", "2026-13-01", "26:00", "2026-11-3012:00"),
         *("Tue 2026-11-30", "Mon", "Xyz 2026-11-30", "12:00+02:00", "2026-11-30T12:00Z Europe/Berlin", "T12:00"),
+        *("\u0663h", "@\u0663", "2026-11-3\u0660"),  # digits that are none of ours
         *("2026-11-30 Europe/Nowhere", "2026-11-30 12:00 ../etc/passwd", "--2h", "2h ago ago", "1" * 60 + "!"),
     ],
 )

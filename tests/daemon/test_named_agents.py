@@ -77,6 +77,14 @@ async def test_name_brings_its_policy(named: House, runners: Runners, tmp_path: 
     assert ("KEY" in stored, '"v"' in stored) == (not with_command, False)
 
 
+@pytest.mark.parametrize("name", ["x" * 129, "two\nlines", "\x1b[2J"])
+async def test_name_that_is_no_name_is_refused(named: House, runners: Runners, name: str) -> None:
+    """Names stand in lists that people read."""
+    done = await ran(named, runners, "--agent", name, "--", "cat", say=INITIALIZE)
+    assert (done.status, "up to 128 printable characters" in done.complaint) == (2, True)
+    assert named.rows("SELECT count(*) FROM transports")[0][0] == 0
+
+
 @pytest.mark.parametrize(
     ("name", "what"), [("other", "no agent is named other"), ("bare", "[agents.bare] has no command")]
 )

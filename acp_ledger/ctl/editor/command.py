@@ -78,6 +78,13 @@ def _figures(found: Found) -> tuple[int | None, int | None, str]:
     return len(found.entries), recorded, state
 
 
+def _editors(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Let the shell complete the names of editors."""
+    from acp_ledger.ctl.editor.catalog import EDITORS
+
+    return [each.name for each in EDITORS if each.name.startswith(incomplete)]
+
+
 def _editing(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command the options of all that edit."""
     command = click.option("--yes", is_flag=True, help="Do not ask.")(command)
@@ -106,7 +113,7 @@ def _choosing(command: Callable[..., int | None]) -> Callable[..., int | None]:
         "ledgerctl editor setup vscode --agent mine -- /opt/mine/agent --acp",
     ),
 )
-@click.argument("name", metavar="EDITOR")
+@click.argument("name", metavar="EDITOR", shell_complete=_editors)
 @_choosing
 @click.option("--only", multiple=True, metavar="NAME", help="Set up this agent alone; may be given several times.")
 @_editing
@@ -158,7 +165,7 @@ def _flag(file: Path | None) -> str:
     cls=Command,
     examples=("ledgerctl editor undo zed", "ledgerctl editor undo jetbrains --dry-run"),
 )
-@click.argument("name", metavar="EDITOR")
+@click.argument("name", metavar="EDITOR", shell_complete=_editors)
 @_editing
 def undo(name: str, file: Path | None, *, dry_run: bool, yes: bool) -> int:
     """Take back what `setup` changed in the settings of EDITOR.
@@ -182,7 +189,7 @@ def undo(name: str, file: Path | None, *, dry_run: bool, yes: bool) -> int:
         "ledgerctl editor print toad --agent mine -- /opt/mine/agent --acp",
     ),
 )
-@click.argument("name", metavar="EDITOR")
+@click.argument("name", metavar="EDITOR", shell_complete=_editors)
 @_choosing
 def print_snippet(
     name: str, agent: str | None, title: str | None, runner: str | None, command: tuple[str, ...]

@@ -46,14 +46,14 @@ def container_of(document: Document, editor: Editor) -> Node | None:
     if root is None or editor.key is None:
         return None
     if not isinstance(root.value, dict):
-        raise jsonc.JsoncError(document.data, root.start, "the settings are an object in braces")
+        raise jsonc.JsoncError(document.data, root.start, "the settings must be an object in braces")
     found = jsonc.find(root, editor.key)
     if found is None:
         return None
     if jsonc.is_repeated(root, editor.key):
         raise jsonc.JsoncError(document.data, found.start, f'"{editor.key}" is given twice; join the two')
     if not isinstance(found.node.value, dict):
-        raise jsonc.JsoncError(document.data, found.node.start, f'"{editor.key}" is an object in braces')
+        raise jsonc.JsoncError(document.data, found.node.start, f'"{editor.key}" must be an object in braces')
     return found.node
 
 

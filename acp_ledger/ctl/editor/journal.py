@@ -77,9 +77,12 @@ class Journal:
     def _write(self, line: dict[str, Any]) -> None:
         paths.make_private_directory(self._folder, os.getuid())
         text = json.dumps({"at": datetime.now(UTC).isoformat(timespec="seconds"), **line})
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.write(descriptor, text.encode() + b"\n")
+            size = os.fstat(descriptor).st_size
+            # A program that was killed may have left half a line, which ours must not become a part of.
+            torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            os.write(descriptor, b"\n" * torn + text.encode() + b"\n")
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

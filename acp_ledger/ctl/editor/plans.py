@@ -16,6 +16,7 @@ from acp_ledger.ctl.editor.entries import (
     container_of,
     entries_of,
     program_of,
+    words_of,
 )
 from acp_ledger.ctl.editor.splice import Splice
 from acp_ledger.errors import UsageError
@@ -114,10 +115,12 @@ def _plan_new(plan: Plan, entries: Sequence[Entry], editor: Editor, request: Req
         fresh = _fresh(editor, request.runner, request.words, env=not twins)
         own = _other_members(jsonc.parse(plan.content), editor, twins[0].name) if twins else []
         return _add(plan, editor, request.title, [*fresh, *own])
-    if there.state is State.RECORDED:
+    if there.state is State.RECORDED and (words_of(there.node) or [])[1:] == list(request.words):
         return plan._replace(recorded=(there.name,))
+    other = ", recorded with another command" if there.state is State.RECORDED else ""
     raise UsageError(
-        f"there is an agent named {there.name} already", hint=f"ledgerctl editor setup {editor.name} --title TITLE …"
+        f"there is an agent named {there.name} already{other}; nothing was changed",
+        hint=f"take another title: ledgerctl editor setup {editor.name} --title TITLE …; or change that one by hand",
     )
 
 
@@ -157,7 +160,7 @@ def _plan_beside(plan: Plan, entry: Entry, editor: Editor, request: Request) -> 
     agent = agent_of_registry(entry.name)
     if agent is None:
         unknown = _bypasses(entry, editor)
-        add = f"ledgerctl editor setup {editor.name} --agent {_shell_name(entry.name)} -- COMMAND"
+        add = f"ledgerctl editor setup {editor.name} --agent {shell_name(entry.name)} -- COMMAND"
         return plan._replace(left=(*plan.left, f"{unknown}; its command is not known here. Add it with: {add}"))
     title = title_of(agent.title)
     note = _bypasses(entry, editor, title)
@@ -184,7 +187,8 @@ def title_of(agent: str) -> str:
     return f"{agent} (ledger)"
 
 
-def _shell_name(name: str) -> str:
+def shell_name(name: str) -> str:
+    """Give a name that a shell reads as one word; NAME where it would not."""
     return name if name.replace("-", "").replace("_", "").isalnum() else "NAME"
 
 

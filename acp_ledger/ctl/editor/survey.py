@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from acp_ledger.ctl.editor import files, jsonc
 from acp_ledger.ctl.editor.catalog import EDITORS, agent_of_registry, files_of
 from acp_ledger.ctl.editor.entries import Entry, State, entries_of
-from acp_ledger.ctl.editor.plans import title_of
+from acp_ledger.ctl.editor.plans import shell_name, title_of
 from acp_ledger.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -101,9 +101,12 @@ def _bypasses(found: Found) -> list[Bypass]:
 
 def _fix(found: Found, entry: Entry) -> str:
     """Give what mends a bypass; an agent that the editor starts itself cannot be mended, but has a recorded twin."""
-    agent = agent_of_registry(entry.name) if entry.state is State.REGISTRY else None
-    if agent is not None:
-        twin = title_of(agent.title)
-        if any(other.name == twin and other.state is State.RECORDED for other in found.entries):
-            return f'use "{twin}" in {found.editor.title} instead'
-    return f"ledgerctl editor setup {found.editor.name}"
+    setup = f"ledgerctl editor setup {found.editor.name}"
+    if entry.state is not State.REGISTRY:
+        return setup
+    agent = agent_of_registry(entry.name)
+    twin = title_of(agent.title if agent else entry.name)
+    if any(other.name == twin and other.state is State.RECORDED for other in found.entries):
+        return f'use "{twin}" in {found.editor.title} instead'
+    # Only of an agent that is known here the command is known too.
+    return setup if agent else f"{setup} --agent {shell_name(entry.name)} -- COMMAND"

@@ -56,6 +56,29 @@ def test_dry_run_shows_and_writes_nothing(desk: Desk) -> None:
     assert (file.read_bytes(), list(file.parent.iterdir())) == (GOOSE, [file])
 
 
+def test_half_a_line_in_the_journal_takes_no_setup_with_it(desk: Desk) -> None:
+    """A program that was killed in the middle of its line costs that line alone."""
+    file = desk.settings("zed", GOOSE)
+    journal = desk.home / JOURNAL
+    journal.parent.mkdir(parents=True, mode=0o700)
+    journal.write_text('{"at": "2026-11-30T23')
+    assert desk.setup("zed").exit_code == ExitCode.OK
+    assert file.read_bytes() != GOOSE
+    assert desk.undo("zed").exit_code == ExitCode.OK
+    assert file.read_bytes() == GOOSE
+
+
+def test_agent_of_that_title_with_another_command_is_not_already_set(desk: Desk) -> None:
+    """The same again changes nothing; another command is never dropped without a word."""
+    file = desk.settings("zed", GOOSE)
+    assert desk.setup("zed", "--agent", "mine", "--", "one").exit_code == ExitCode.OK
+    after = file.read_bytes()
+    assert desk.setup("zed", "--agent", "mine", "--", "one").exit_code == ExitCode.OK
+    other = desk.setup("zed", "--agent", "mine", "--", "two")
+    assert (other.exit_code, "with another command" in other.stderr) == (ExitCode.USAGE, True)
+    assert file.read_bytes() == after
+
+
 class Terminal:
     """`ledgerctl` on a terminal: what it shows can be waited for, and answered."""
 
@@ -180,8 +203,8 @@ def test_what_cannot_be_read_is_refused_with_the_place(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"[]", "line 1, column 1: the settings are an object in braces"),
-        (b'{"agent_servers": []}', 'line 1, column 19: "agent_servers" is an object in braces'),
+        (b"[]", "line 1, column 1: the settings must be an object in braces"),
+        (b'{"agent_servers": []}', 'line 1, column 19: "agent_servers" must be an object in braces'),
         (b'{"agent_servers": {}, "agent_servers": {}}', 'line 1, column 23: "agent_servers" is given twice'),
     ],
 )

@@ -37,7 +37,7 @@ def test_every_way_past_the_ledger_is_found(desk: Desk) -> None:
         ("zed", "claude-acp", "registry", 'use "Claude (ledger)" in Zed instead'),
         ("zed", "codex-acp", "registry", "ledgerctl editor setup zed"),
         ("zed", "Feint", "direct", "ledgerctl editor setup zed"),
-        ("zed", "old", "registry", "ledgerctl editor setup zed"),
+        ("zed", "old", "registry", "ledgerctl editor setup zed --agent old -- COMMAND"),
         ("zed", "Bare", "unreadable", "ledgerctl editor setup zed"),
         ("jetbrains", "Old", "runner gone", "ledgerctl editor setup jetbrains"),
         ("vscode", "Odd", "unreadable", "ledgerctl editor setup vscode"),
