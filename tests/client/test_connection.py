@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pytest
 import trio
@@ -332,22 +332,35 @@ def test_daemon_is_started_where_none_runs(tmp_path: Path) -> None:
 # ---- what the other end may do
 
 
-def scripted(tmp_path: Path, *said: bytes) -> tuple[Path, threading.Thread]:
-    """A daemon's end that says these pieces to its first guest, one for each thing it hears, and closes."""
-    path = tmp_path / "d.sock"
-    other = FakeDaemon(path)
+class Scripted:
+    """A daemon's end that says these pieces to its first guest, one for each thing it hears.
 
-    def serve() -> None:
-        with other:
-            peer = other.accept()
-            for piece in said:
-                assert peer.read()
+    Then it closes, or hears the guest to its end; `heard` is all of it.
+    """
+
+    def __init__(self, folder: Path, *said: bytes, stays: bool = False) -> None:
+        self.path = folder / "d.sock"
+        self.heard = b""
+        self._listener = FakeDaemon(self.path)
+        self._said = said
+        self._stays = stays
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(PATIENCE)
+
+    def _serve(self) -> None:
+        with self._listener:
+            peer = self._listener.accept()
+            for piece in self._said:
+                self.heard += peer.read()
                 peer.connection.sendall(piece)
-            peer.connection.close()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    return path, thread
+            if self._stays:
+                self.heard += peer.read_to_end()
 
 
 OPENED = dialogue.encode(event="opened", transport_id=1, epoch=2, pid=3, unheard_of=True)
@@ -356,19 +369,47 @@ OPENED = dialogue.encode(event="opened", transport_id=1, epoch=2, pid=3, unheard
 @both
 def test_daemon_that_dies_in_a_call_ends_the_client(library: str, tmp_path: Path) -> None:
     """What it says that nobody knows is skipped, in whatever pieces it comes; then its end is the call's."""
-    path, thread = scripted(tmp_path, OPENED, b'{"event":"novelty"}\n{"event":"sta')
 
     async def program() -> CallFailed:
-        async with open_client(["agent"], socket=path) as client:
+        async with open_client(["agent"], socket=other.path) as client:
             with pytest.raises(CallFailed) as failed:
                 await client.start()
             with pytest.raises(CallFailed):
                 await client.start()
             return failed.value
 
-    failure = run(library, program)
-    thread.join(PATIENCE)
+    with Scripted(tmp_path, OPENED, b'{"event":"novelty"}\n{"event":"sta') as other:
+        failure = run(library, program)
     assert (failure.kind, failure.hint) == ("stopped", "ledgerctl status")
+
+
+@both
+def test_call_after_a_stop_asks_nobody(library: str, tmp_path: Path) -> None:
+    """The agent may take its time to end; the program is told at once, and a second stop says nothing either."""
+    update = dialogue.encode(event="update", number=1, update_sequence=1, epoch=2, **dict.fromkeys(WORDS, "x"))
+    failed = dialogue.encode(event="failed", kind="stopped", message="the agent was stopped")
+
+    async def program() -> None:
+        clients: list[Client] = []
+
+        class Stopping(Observer):
+            async def update(self, update: Update) -> None:
+                del update
+                await clients[0].stop()
+
+        async with open_client(["agent"], observer=Stopping(), socket=other.path) as client:
+            clients.append(client)
+            for _ in range(2):
+                with pytest.raises(CallFailed, match="was stopped"):
+                    await client.start()
+            await client.stop()
+
+    with Scripted(tmp_path, OPENED, update, failed, stays=True) as other:
+        run(library, program)
+    assert (other.heard.count(b'"call":"start"'), other.heard.count(b'"call":"stop"')) == (1, 1)
+
+
+WORDS = ("acp_session_id", "kind", "text", "joined", "replay", "envelope")
 
 
 @pytest.mark.parametrize(
@@ -383,15 +424,13 @@ def test_daemon_that_dies_in_a_call_ends_the_client(library: str, tmp_path: Path
 )
 def test_client_that_is_not_opened_says_why(tmp_path: Path, said: bytes, error: type[Exception]) -> None:
     """By a kind of error for each kind of reason."""
-    path, thread = scripted(tmp_path, said)
 
     async def program() -> None:
-        async with open_client(["agent"], socket=path):
+        async with open_client(["agent"], socket=other.path):
             raise AssertionError
 
-    with pytest.raises(error):
+    with Scripted(tmp_path, said) as other, pytest.raises(error):
         run(ASYNCIO, program)
-    thread.join(PATIENCE)
 
 
 def test_what_cannot_be_asked_for_is_refused_here(tmp_path: Path) -> None:
