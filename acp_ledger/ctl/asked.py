@@ -6,6 +6,7 @@ the kernel gives, before anything is said of it.
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from datetime import UTC, datetime
@@ -42,8 +43,9 @@ def pending() -> int:
     emit(Listing("pending", _COLUMNS, [tuple(_row(each).values()) for each in questions]), options)
     if questions:
         first = questions[0]
-        options_ = [each["option_id"] for each in first.get("options", ())] or ["ID"]
-        note(f"answer one: ledgerctl decide {first['request']} --option {options_[0]}, or --cancel", options)
+        # An option's id is the agent's own word, and this is a line to be pasted.
+        offered = [shlex.quote(str(each.get("option_id"))) for each in first.get("options", ())] or ["ID"]
+        note(f"answer one: ledgerctl decide {first['request']} --option {offered[0]}, or --cancel", options)
     else:
         note("no question waits for a person", options)
     return ExitCode.OK

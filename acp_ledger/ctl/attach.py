@@ -13,17 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from acp_ledger.client import Audio, EmbeddedBlob, EmbeddedText, Image, McpServer, ResourceLink
-from acp_ledger.ctl.options import Command
 from acp_ledger.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import click
+    from collections.abc import Callable, Iterable, Iterator
 
     from acp_ledger.client import Block
-
-_ORDER: Final = "acp_ledger.ctl.attach"
 
 _UNKNOWN: Final = "application/octet-stream"
 
@@ -110,20 +105,9 @@ MAKERS: Final[dict[str, Callable[[str], Block]]] = {
     "embeds": embedded,
     "links": link,
 }
-"""What makes a block of each option's values, by the option's name."""
+"""What makes a block of an option's value, by the option's name."""
 
 
-class Attaching(Command):
-    """A command that remembers in which order its attachments stand on the command line; click keeps it per option."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, once to see the order and once as always."""
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        ctx.meta[_ORDER] = [option.name for option in order if option.name in MAKERS]
-        return super().parse_args(ctx, args)
-
-
-def blocks(context: click.Context, given: dict[str, tuple[str, ...]]) -> list[Block]:
-    """The attachments as blocks, in the order of the command line."""
-    values = {name: iter(given[name]) for name in MAKERS}
-    return [MAKERS[name](next(values[name])) for name in context.meta.get(_ORDER, ())]
+def blocks(attached: Iterable[tuple[str, str]]) -> list[Block]:
+    """What is attached as blocks, in order; each is an option's name and a value."""
+    return [MAKERS[name](value) for name, value in attached]

@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 
     from tests.ctl.conftest import Cli
 
-HEAVY: Final = ("sqlalchemy", "alembic", "pydantic", "pydantic_settings", "rich", "trio", "structlog", "psycopg")
+HEAVY: Final = (
+    "sqlalchemy",
+    "alembic",
+    "pydantic",
+    "pydantic_settings",
+    "rich",
+    "trio",
+    "structlog",
+    "psycopg",
+    "asyncio",
+)
 
 ASKING: Final = {
     "bash": """
@@ -99,17 +109,20 @@ def test_values_of_an_option_are_completed(program: Path, shell: str) -> None:
     assert sorted(completed(shell, program, "ledgerctl sessions -o ")) == ["csv", "json", "jsonl", "table"]
 
 
-def test_completing_imports_nothing_heavy(program: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "words"), [("ledgerctl sql --named ", "plain,turns-longest"), ("ledgerctl prompt -o ", "plain,text")]
+)
+def test_completing_imports_nothing_heavy(program: Path, line: str, words: str) -> None:
     """A Tab costs click and the standard library, nothing more."""
     code = (
         "import atexit, sys\nfrom acp_ledger.ctl.main import main\n"
         f"atexit.register(lambda: print(sorted(set(sys.modules) & set({HEAVY!r})), file=sys.stderr))\nmain()"
     )
-    asked = {"_LEDGERCTL_COMPLETE": "bash_complete", "COMP_WORDS": "ledgerctl sql --named ", "COMP_CWORD": "3"}
+    asked = {"_LEDGERCTL_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": "3"}
     environ = {**os.environ, "HOME": str(program.parent), **asked}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environ)
     assert done.stderr == "[]\n"
-    assert "plain,turns-longest" in done.stdout
+    assert words in done.stdout
 
 
 def test_other_shell_is_wrong_usage(cli: Cli) -> None:

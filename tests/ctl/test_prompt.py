@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
+from acp_ledger import dialogue
 from acp_ledger.client import EmbeddedBlob, EmbeddedText, Image, McpServer, ResourceLink
 from acp_ledger.ctl import attach
-from acp_ledger.ctl.prompt import STATUS_OF
+from acp_ledger.ctl.prompting import STATUS_OF
 from acp_ledger.errors import ExitCode, UsageError
 from acp_ledger.protocol.records import TurnOutcome
 from tests.support.shell_agents import agent, chunk, end, line, question
@@ -80,6 +81,26 @@ def test_every_outcome_of_a_turn_has_its_own_status() -> None:
     codes = [int(code) for outcome, code in STATUS_OF.items() if outcome != "completed"]
     assert len(set(codes)) == len(codes)
     assert all(40 <= code < 50 for code in codes)
+
+
+def test_limits_of_the_settings_have_statuses(cli: Cli, tmp_path: Path) -> None:
+    """One that a reply passed leaves a completed turn incomplete; one that ended the call has its own."""
+    daemon = InstalledDaemon(tmp_path / "daemon")
+    daemon.environment |= {"ACP_LEDGER_LIMITS__RESPONSE_SEGMENTS": "1", "ACP_LEDGER_LIMITS__UPDATE_BYTES": "400"}
+    daemon.start()
+    cut = run(cli, daemon, agent(chunk("in"), chunk("out"), then={"session/cancel": [end()]}), "-o", "json")
+    too_large = run(cli, daemon, agent(chunk("x" * 400)))
+    daemon.end()
+    record = json.loads(cut.stdout)
+    assert (cut.exit_code, record["text"], record["outcome"]) == (ExitCode.INCOMPLETE, "in", "completed")
+    assert record["overflow"] == {
+        "kind": "response_segments",
+        "admitted_bytes": 2,
+        "admitted_segments": 1,
+        "withheld_update_sequence": 2,
+    }
+    assert cut.stderr == "the reply stopped at response_segments\n"
+    assert (too_large.exit_code, "400" in too_large.stderr, "[limits]" in too_large.stderr) == (49, True, True)
 
 
 @pytest.mark.parametrize(
@@ -290,6 +311,26 @@ def test_person_answers_what_was_held(cli: Cli, daemon: InstalledDaemon, monkeyp
     late = cli("decide", listed[0]["request"], "--cancel")
     assert (late.exit_code, "ledgerctl pending" in late.stderr) == (1, True)
     assert "no question waits" in cli("pending").stderr
+
+
+def test_agent_that_an_operator_stops_has_a_status(
+    cli: Cli, daemon: InstalledDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With who did it; what had come by then is there."""
+    monkeypatch.setenv("ACP_LEDGER_SOCKET__PATH", str(daemon.socket))
+    process = start(daemon, agent(chunk("half")))
+    assert process.stdout is not None
+    assert process.stdout.read(4) == b"half"
+    assert cli("stop", str(daemon.transports()[-1]), "-L", daemon.url).exit_code == 0
+    output, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, output, b"ledgerctl stop" in errors) == (48, b"\n", True)
+
+
+def test_hint_of_pending_can_be_pasted_whatever_an_option_is_called(cli: Cli, answering: Any) -> None:
+    """The id is the agent's own word, and a shell reads the hint."""
+    offered = [{"option_id": "a; rm -r $HOME", "kind": "allow_once"}]
+    answering(dialogue.encode_answer(questions=[{"request": "17/9", "options": offered}]))
+    assert "decide 17/9 --option 'a; rm -r $HOME', or --cancel" in cli("pending").stderr
 
 
 # ---- attachments
