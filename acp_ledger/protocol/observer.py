@@ -18,7 +18,7 @@ from acp_ledger.protocol.draft import Draft, Given
 from acp_ledger.protocol.endings import happened
 from acp_ledger.protocol.envelope import ANOMALY_CLASSES as LINE_CLASSES
 from acp_ledger.protocol.envelope import DEFAULT_PARSE_BYTES, Envelope, identity, parse, projection
-from acp_ledger.protocol.own_calls import AROUND_A_LINE, OwnCalls
+from acp_ledger.protocol.own_calls import OwnCalls
 from acp_ledger.protocol.reading import read
 from acp_ledger.protocol.records import (
     TO_CLIENT,
@@ -126,12 +126,6 @@ class Observer:
     def reply(self) -> Reply:
         """What the answer to our newest prompt has admitted; an empty one before the first."""
         return Reply(_NO_CLIENT) if self._own is None else self._own.reply
-
-    def over_limit(self, envelope: Envelope, body: bytes) -> str | None:
-        """The limit of ours that this line of the agent would pass, in words; only an update can. Nothing changes."""
-        if self._own is None or envelope.kind != "notification" or envelope.method != "session/update":
-            return None
-        return self._own.passed(self._connection.updates, len(body.strip(AROUND_A_LINE)))
 
     def line(
         self,

@@ -107,8 +107,8 @@ def failure_message(reading: TurnReading, partial: str = "", answer: str = "", l
     Args:
         reading: any reading but a completed one.
         partial: the text the agent had streamed, whole; at most `PARTIAL_TEXT_BYTES` of it are told.
-        answer: the agent's answer as it came; what its result is, and its beginning, are told where no outcome could
-            be read from it.
+        answer: the result of the agent's answer, as JSON; its type where that is no object, and its beginning, are
+            told where no outcome could be read from it.
         logins: the logins the agent offers, by name or id; they are told where it demands one.
     """
     said = _said(reading)
@@ -153,12 +153,11 @@ def _offered(logins: Sequence[str]) -> str:
     return f"; its logins are: {named}{more}" if named else ""
 
 
-def _what_came(answer: str) -> str | None:
-    """What stands where an object with a stop reason belongs; None where that says no more than the reading does."""
-    envelope = parse(answer.encode("utf-8", "replace"))
-    if envelope.kind != "response" or not envelope.has_result or isinstance(envelope.result, dict):
-        return None
-    return f"its result is of type {kind_of(envelope.result)}, not an object"
+def _what_came(result: str) -> str | None:
+    """What stands where an object with a stop reason belongs; None where the reading itself says as much."""
+    envelope = parse(result.encode("utf-8", "replace"))
+    kind = kind_of(envelope.value) if envelope.parsed else "object"
+    return None if kind in ("object", "null") else f"its result is of type {kind}, not an object"
 
 
 def _said(reading: TurnReading) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from acp_ledger.protocol.sessions import SessionState
     from acp_ledger.protocol.v1 import Fields
 
-AROUND_A_LINE: Final = b" \t\r\n"
+_AROUND: Final = b" \t\r\n"
 """What does not count as part of a message: bytes around it on its line."""
 
 _OPAQUE: Final[dict[str, str]] = {
@@ -72,22 +72,14 @@ class OwnCalls:
     def arrives(self, body: bytes, byte_count: int) -> None:
         """A line is about to be read; `byte_count` is its length as it came, `body` what is stored of it."""
         self.fault = self._wrong = None
-        self._size = byte_count - (len(body) - len(body.strip(AROUND_A_LINE)))
-
-    def passed(self, updates: int, size: int) -> str | None:
-        """The limit that an update of that size would pass behind so many others, and by what; the count is first."""
-        if updates >= self._limits.update_count:
-            return f"update_count: {self._limits.update_count} allowed"
-        if size > self._limits.update_bytes:
-            return f"update_bytes: {size} bytes, {self._limits.update_bytes} allowed"
-        return None
+        self._size = byte_count - (len(body) - len(body.strip(_AROUND)))
 
     def update(
         self, connection: Connection, draft: Draft, envelope: Envelope, session: SessionState | None, delivery: Delivery
     ) -> None:
         """Read an update: one past a limit is named and takes no number, a malformed one takes its number."""
         params: Fields = envelope.params if isinstance(envelope.params, dict) else {}
-        passed = self.passed(connection.updates, self._size)
+        passed = self._passed(connection.updates)
         if passed is not None:
             self.exhausted = self.exhausted or connection.updates >= self._limits.update_count
             self._wrong = f"an update past a limit of ours ({passed})"
@@ -100,6 +92,14 @@ class OwnCalls:
             self._wrong = f"a malformed `session/update`: {fault}"
         elif delivery == "forward" and params["update"]["sessionUpdate"] == REPLY_KIND:
             self._join(draft, envelope)
+
+    def _passed(self, updates: int) -> str | None:
+        """The limit that an update on this line passes behind so many others, and by what; the count is first."""
+        if updates >= self._limits.update_count:
+            return f"update_count: {self._limits.update_count} allowed"
+        if self._size > self._limits.update_bytes:
+            return f"update_bytes: {self._size} bytes, {self._limits.update_bytes} allowed"
+        return None
 
     def _join(self, draft: Draft, envelope: Envelope) -> None:
         """Let a chunk of the prompted session join the reply; what is told again joins nothing."""

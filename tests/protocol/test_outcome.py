@@ -136,11 +136,57 @@ def test_cancellation_starts_with_the_constant(reading: TurnReading) -> None:
     assert message.endswith("; partial output: half")
 
 
-def test_unreadable_answer_is_shown() -> None:
-    """An answer without an outcome is told as it came, as far as it fits."""
-    message = failure_message(turn_reading({}, None), answer='{"id":1,"result":{}}' + "x" * 5_000)
-    assert '{"id":1,"result":{}}' in message
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("{}" + "x" * 5_000, "(neither a stop reason nor an error: {}xxx"),
+        ("null", "(neither a stop reason nor an error: null)"),
+        ('["end_turn"]', '(its result is of type array, not an object: ["end_turn"])'),
+        ('"end_turn"', '(its result is of type string, not an object: "end_turn")'),
+        ("1.5", "(its result is of type number, not an object: 1.5)"),
+        ("false", "(its result is of type boolean, not an object: false)"),
+    ],
+)
+def test_unreadable_answer_is_shown(answer: str, words: str) -> None:
+    """A result without an outcome is told by its type, where that is wrong, and as it came, as far as it fits."""
+    message = failure_message(turn_reading(None, None), answer=answer)
+    assert words in message
     assert len(message) < 1_000
+
+
+def test_answer_is_told_of_an_unreadable_one_alone() -> None:
+    """What was refused, say, was read: the answer says nothing more."""
+    assert "stopReason" not in failure_message(STREAM_ENDED, answer='{"stopReason":"x"}')
+
+
+def test_demanded_login_says_which_and_what_an_unattended_run_needs() -> None:
+    """Nobody can sign in while nobody is there: the agent's logins are named, and where credentials go."""
+    demand = turn_reading(None, {"code": -32000, "message": "who?"})
+    message = failure_message(demand, "half", logins=["ChatGPT", "api-key"])
+    assert "code -32000: who?" in message
+    assert "; its logins are: ChatGPT, api-key." in message
+    assert "unattended" in message
+    assert "environment" in message
+    assert message.endswith("; partial output: half")
+    assert "logins are" not in failure_message(demand)
+
+
+def test_many_logins_are_bounded() -> None:
+    """A message stays one that a person reads, whatever an agent calls its logins."""
+    message = failure_message(turn_reading(None, {"code": -32000}), logins=["x" * 500] * 40)
+    assert "and 32 more" in message
+    assert len(message) < 1_500
+
+
+def test_logins_are_named_where_one_is_demanded_alone() -> None:
+    """An end of another kind has nothing to do with signing in."""
+    assert "ChatGPT" not in failure_message(STREAM_ENDED, logins=["ChatGPT"])
+
+
+def test_line_that_ended_the_call_is_told() -> None:
+    """A turn without an answer that can be read is told by what came instead."""
+    broken = TurnReading("protocol_error", error_message="the agent sent a line that is not JSON")
+    assert failure_message(broken, "half").endswith(": the agent sent a line that is not JSON; partial output: half")
 
 
 def test_partial_text_of_exactly_the_bound_is_whole() -> None:
