@@ -68,8 +68,12 @@ def _dialled(path: str) -> sockets.socket:
 
 def _start() -> str:
     """Start a daemon as the runner does, in a process of its own; gives its socket."""
-    done = subprocess.run(  # noqa: S603  # our own program
-        [sys.executable, "-P", "-m", _STARTER], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    done = subprocess.run(  # noqa: S603  # our own program; a Ctrl-C is not for it
+        [sys.executable, "-P", "-m", _STARTER],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        start_new_session=True,
     )
     if done.returncode != 0:
         words = done.stderr.decode("utf-8", "replace").strip() or f"no daemon could be started ({done.returncode})"

@@ -248,6 +248,16 @@ def test_second_interrupt_ends_the_agent(daemon: InstalledDaemon, tmp_path: Path
         os.kill(int(told.read_text()), 0)
 
 
+def test_interrupt_before_the_prompt_ends_it_all(daemon: InstalledDaemon, tmp_path: Path) -> None:
+    """The agent never answers, so there is no turn to be cancelled; nobody reads a traceback."""
+    os.mkfifo(tmp_path / "told")
+    process = start(daemon, ["/bin/sh", "-c", f"echo here > {tmp_path}/told; exec cat > /dev/null"])
+    assert (tmp_path / "told").read_text() == "here\n"
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, output, b"Traceback" in errors) == (130, b"", False), errors
+
+
 def test_time_that_is_up_cancels(daemon: InstalledDaemon) -> None:
     """As an interrupt does, and says so."""
     process = start(daemon, agent(chunk("half"), then=SLOW), "--timeout", "0.5")
