@@ -30,7 +30,7 @@ from acp_ledger.daemon.installation import identify
 from acp_ledger.daemon.notify import Manager
 from acp_ledger.daemon.opening import Peer, client_of, command_of, policy_of, transport_of
 from acp_ledger.daemon.relay import Relay
-from acp_ledger.daemon.reloading import reloaded
+from acp_ledger.daemon.reloading import Source, reloaded
 from acp_ledger.daemon.service import Service, describe
 from acp_ledger.daemon.terminal import Terminal
 from acp_ledger.daemon.terms import terms_of
@@ -42,7 +42,7 @@ from acp_ledger.store.ledger import Ledger
 from acp_ledger.store.recovery import recover
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from acp_ledger.daemon.agent import Command
     from acp_ledger.daemon.streams import Descriptor
@@ -62,11 +62,14 @@ PATIENCES: Final = 4
 class Daemon:
     """A running daemon. `stop` begins its end, a second one hurries it."""
 
-    def __init__(self, settings: Settings, ledger: Ledger, house: House, service: Service) -> None:
+    def __init__(
+        self, settings: Settings, ledger: Ledger, house: House, service: Service, source: Source | None = None
+    ) -> None:
         self.stopped = house.stopping
         self._service = service
         self._trouble: str | None = None
         self._settings = settings
+        self._source = source
         self._ledger = ledger
         self._house = house
         self._relays: dict[int, tuple[Transport, str]] = {}
@@ -85,11 +88,22 @@ class Daemon:
         patience = max((relay.rules.stop_seconds for relay, _ in self._relays.values()), default=0.0)
         self._service.stopping(PATIENCES * patience + ENDING_SECONDS, self.sentence())
 
-    def reload(self, read: Callable[[], Settings]) -> None:
+    def reload(self) -> None:
         """Read the settings again, for connections that open from now on. What cannot be used changes nothing."""
-        self._service.reloading()
+        if self._source is not None:
+            self._service.reloading()
+            self._read_again(self._source)
+            self._service.reloaded(self.sentence())
+
+    def _look(self) -> None:
+        """A connection opens: it is to have the settings as they stand in the files now."""
+        if self._source is not None and self._source.changed():
+            self._read_again(self._source)
+            self._service.changed()
+
+    def _read_again(self, source: Source) -> None:
         try:
-            new = reloaded(self._settings, read())
+            new = reloaded(self._settings, source.read())
         except LedgerError as fault:
             self._log.error(logs.CONFIG_REFUSED, error=fault.message, hint=fault.hint)
             self._trouble = f"SETTINGS NOT RELOADED: {fault.message}"
@@ -100,7 +114,6 @@ class Daemon:
             told(logs.CONFIG_RELOADED, changed=new.changed, restart=new.restart)
             logs.configure(form=new.settings.log.format, level=new.settings.log.level)
             self._trouble = f"restart to change {', '.join(new.restart)}" if new.restart else None
-        self._service.reloaded(self.sentence())
 
     def sentence(self) -> str:
         """What it is doing, in a line."""
@@ -114,7 +127,7 @@ class Daemon:
             await self._be_client(greeting, peer, Caller(runner, first))
             return
         try:
-            self._refuse_when_stopping()
+            self._admit()
             command = command_of(greeting, self._settings)
             policy = policy_of(greeting, self._settings)
             new = transport_of(greeting, command, peer, self._settings, wall_microseconds())
@@ -135,7 +148,7 @@ class Daemon:
     async def _be_client(self, greeting: Greeting, peer: Peer, caller: Caller) -> None:
         """Be an agent's client for a caller, from its greeting to its end."""
         try:
-            self._refuse_when_stopping()
+            self._admit()
             terms = terms_of(await caller.opening(), self._settings, policy_of(greeting, self._settings))
             command = command_of(greeting, self._settings)
             new = client_of(greeting, command, peer, terms, self._settings, wall_microseconds())
@@ -149,9 +162,11 @@ class Daemon:
         with self._open(client, new.agent):
             await serving.live(client, caller, command)
 
-    def _refuse_when_stopping(self) -> None:
+    def _admit(self) -> None:
+        """Let a connection in, with the settings as they are now."""
         if self.stopped.is_set():
             raise DaemonUnreachable("acp-ledgerd is stopping", hint="Try again in a moment.")
+        self._look()
 
     @contextmanager
     def _open(self, transport: Transport, agent: str) -> Iterator[None]:
@@ -233,9 +248,15 @@ class Daemon:
 
 @asynccontextmanager
 async def open_daemon(
-    settings: Settings, listen: Path | socket.socket, umask: int, manager: Manager | None = None
+    settings: Settings,
+    listen: Path | socket.socket,
+    umask: int,
+    manager: Manager | None = None,
+    source: Source | None = None,
 ) -> AsyncIterator[Daemon]:
     """Start a daemon that listens at a path or on a socket; leaving stops it. Agents are started with `umask`.
+
+    `source` is where its settings came from; without one they never change.
 
     Raises:
         LedgerError: It cannot start; nothing is left behind.
@@ -248,7 +269,7 @@ async def open_daemon(
             tasks.start_soon(children.reap)
             house = House(committer, children, _rules(settings), trio.Event(), trio.Event())
             service = Service(manager or Manager(), writer, ledger.prove)
-            daemon = Daemon(settings, ledger, house, service)
+            daemon = Daemon(settings, ledger, house, service, source)
             await service.prove()
             # The porch is inside: nobody is let in any more by the time the house waits for its guests to leave.
             async with trio.open_nursery() as guests, trio.open_nursery() as porch:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import trio
 
-from acp_ledger import logs
+from acp_ledger import logs, paths
 from acp_ledger.daemon import processes
 from acp_ledger.daemon.activation import passed_socket, path_of
 from acp_ledger.daemon.daemon import Daemon, open_daemon
 from acp_ledger.daemon.notify import Manager
+from acp_ledger.daemon.reloading import Source
 from acp_ledger.errors import ConfigError, LedgerError, NoLedger
 from acp_ledger.settings import EXPOSED, Settings, load
 from acp_ledger.store import schema
@@ -67,21 +68,23 @@ def main(config: Path | None, ledger: str | None, socket: Path | None, check: bo
     processes.hide()
     flags = {"database.url": ledger, "socket.path": None if socket is None else socket.absolute()}
     read = partial(load, config, {**flags, "log.format": log["log_format"], "log.level": log["log_level"]})
+    files = paths.config_files(os.environ, os.getuid()) if config is None else [str(config.absolute())]
+    source = Source(read, map(Path, files))
     manager = Manager.of(os.environ, os.getpid())
     try:
-        settings = _settings(read)
+        settings = _settings(source)
         if check:
             _check(settings)
             return
-        serve(settings, umask, manager, read)
+        serve(settings, umask, manager, source)
     except LedgerError as fault:
         manager.tell(STATUS=f"not running: {fault.message}")
         click.echo(f"acp-ledgerd: {fault}", err=True)
         sys.exit(int(fault.exit_code))
 
 
-def serve(settings: Settings, umask: int, manager: Manager, read: Callable[[], Settings]) -> None:
-    """Run the daemon until it is told to stop. `read` reads its settings again.
+def serve(settings: Settings, umask: int, manager: Manager, source: Source) -> None:
+    """Run the daemon until it is told to stop. `source` is where its settings came from.
 
     Raises:
         LedgerError: It cannot start.
@@ -95,7 +98,7 @@ def serve(settings: Settings, umask: int, manager: Manager, read: Callable[[], S
     gc.freeze()
     gc.set_threshold(*COLLECTIONS)
     logs.get_logger().info(logs.DAEMON_STARTED, pid=os.getpid(), version=metadata.version("acp-ledger"))
-    trio.run(_run, partial(open_daemon, settings, listen, umask, manager), None if on_terminal else read)
+    trio.run(_run, partial(open_daemon, settings, listen, umask, manager, source), on_terminal)
     logs.get_logger().info(logs.DAEMON_STOPPED, pid=os.getpid())
 
 
@@ -115,27 +118,30 @@ def _listener(settings: Settings) -> Path | sockets.socket:
     return passed
 
 
-async def _run(opened: Callable[[], AbstractAsyncContextManager[Daemon]], read: Callable[[], Settings] | None) -> None:
+async def _run(opened: Callable[[], AbstractAsyncContextManager[Daemon]], on_terminal: bool) -> None:  # noqa: FBT001  # trio passes arguments by place
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with opened() as daemon, trio.open_nursery() as nursery:
-            nursery.start_soon(_obey, signals, daemon, read)
+            nursery.start_soon(_obey, signals, daemon, on_terminal)
             await daemon.stopped.wait()
             await daemon.drained()  # a second signal is heard meanwhile
             nursery.cancel_scope.cancel()
 
 
-async def _obey(signals: Any, daemon: Daemon, read: Callable[[], Settings] | None) -> None:
-    """The first signal stops the daemon, the next one hurries it; HUP has it read its settings again."""
+async def _obey(signals: Any, daemon: Daemon, on_terminal: bool) -> None:  # noqa: FBT001  # likewise
+    """The first signal stops the daemon, the next one hurries it; HUP has it read its settings again.
+
+    Of a daemon that was started at a terminal HUP says that the terminal is gone.
+    """
     async for number in signals:
-        if number == signal.SIGHUP and read is not None:
-            daemon.reload(read)
+        if number == signal.SIGHUP and not on_terminal:
+            daemon.reload()
             continue
         logs.get_logger().info(logs.DAEMON_STOPPING, signal=signal.Signals(number).name)
         daemon.stop()
 
 
-def _settings(read: Callable[[], Settings]) -> Settings:
-    settings = read()
+def _settings(source: Source) -> Settings:
+    settings = source.read()
     logs.configure(form=settings.log.format, level=settings.log.level)
     if (file := settings.exposed_file()) is not None:
         mend = f"chmod 600 {shlex.quote(os.fspath(file))}"

@@ -6,12 +6,16 @@ never half made.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from acp_ledger.settings import Settings
+
+_Look: TypeAlias = tuple[tuple[int, int, int, int] | None, ...]
+"""Device, inode, size and time of change of each file; None for one that is not there."""
 
 SECTIONS: Final = ("relay", "limits", "policy", "client", "agents")
 """What counts, whole, for connections that open after it was read again; one that is open keeps what it began with."""
@@ -26,6 +30,39 @@ class Reloaded(NamedTuple):
     settings: Settings
     changed: tuple[str, ...]
     restart: tuple[str, ...]
+
+
+class Source:
+    """Where the settings come from: `read` reads them, from these files among others."""
+
+    def __init__(self, read: Callable[[], Settings], files: Iterable[Path]) -> None:
+        self._read = read
+        self._files = tuple(files)
+        self._seen: _Look = ()
+
+    def read(self) -> Settings:
+        """Read them, and keep in mind what was read.
+
+        Raises:
+            ConfigError: They cannot be used.
+        """
+        self._seen = self._look()  # before: a change meanwhile is noticed the next time
+        return self._read()
+
+    def changed(self) -> bool:
+        """Whether a file was written, made or taken away since they were last read."""
+        return self._look() != self._seen
+
+    def _look(self) -> _Look:
+        return tuple(map(_stat, self._files))
+
+
+def _stat(file: Path) -> tuple[int, int, int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def reloaded(old: Settings, new: Settings) -> Reloaded:

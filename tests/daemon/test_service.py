@@ -236,6 +236,24 @@ async def test_stopping_is_told_with_the_time_it_may_take(tmp_path: Path) -> Non
             assert await daemon.stop(signal.SIGTERM) == 0, "the second signal shortens it"
 
 
+GRANTS = '[policy]\nmode = "enforce"\nallow_tool_kinds = ["read"]\n'
+"""Settings that answer what the agent below asks."""
+
+_QUESTION = (
+    '{"jsonrpc":"2.0","id":1,"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"c",'
+    '"kind":"read"},"options":[{"optionId":"y","name":"Y","kind":"allow_once"}]}}'
+)
+ASKS = (
+    ["send", "ready"],
+    ["wait", "go"],
+    ["send", _QUESTION],
+    ["wait", '"optionId":"y"'],
+    ["send", '"heard an answer"'],
+    ["stay"],
+)
+"""An agent that asks when it is told to go."""
+
+
 async def test_reload_counts_for_what_opens_later(tmp_path: Path) -> None:
     """HUP has the settings read: agents and limits count for the next connection, and the manager hears both ends."""
     async with managed(tmp_path) as daemon:
@@ -270,20 +288,44 @@ async def test_reload_counts_for_policy_and_relay(tmp_path: Path) -> None:
     """After HUP the next connection has the policy and the strictness that were read; an open one keeps its own."""
     async with managed(tmp_path) as daemon:
         daemon.hear("READY")
-        async with daemon.address.editor(greeting(["echo"])) as before:
+        async with daemon.address.editor(greeting(*ASKS)) as before:
             await before.say(b"junk\n")
-            await before.hear(b"junk")
-            daemon.config.write_text('[policy]\nmode = "enforce"\n[relay]\nstrict = true\n')
+            await before.hear(b"ready")
+            daemon.config.write_text(f"{GRANTS}[relay]\nstrict = true\n")
             daemon.process.send_signal(signal.SIGHUP)
             daemon.hear("RELOADING")
             daemon.hear("READY")
-            await before.say(b"more junk\n")
-            await before.hear(b"more junk")
+            await before.say(b"more junk, go\n")
+            await before.hear(b"request_permission")
             async with daemon.address.editor(greeting(["echo"])) as after:
                 await after.say(b"junk\n")
                 await after.hear(b"-32700")
         [first, second] = daemon.address.rows("SELECT policy_digest FROM transports ORDER BY id")
         assert first != second
+
+
+async def test_connection_opens_with_the_settings_as_the_files_have_them(tmp_path: Path) -> None:
+    """Whoever writes a policy needs no HUP: the next question has its answer, and an open connection keeps its own."""
+    async with managed(tmp_path) as daemon:
+        daemon.hear("READY")
+        async with daemon.address.editor(greeting(*ASKS)) as before:
+            await before.hear(b"ready")
+            daemon.config.write_text(GRANTS)
+            async with daemon.address.editor(greeting(*ASKS)) as after:
+                await after.say(b"go\n")
+                assert b"request_permission" not in await after.hear(b"heard an answer")
+            await before.say(b"go\n")
+            await before.hear(b"request_permission")
+        daemon.config.write_text("[policy]\nmode = 7\n")
+        async with daemon.address.editor(greeting(*ASKS)) as third:
+            await third.say(b"go\n")
+            await third.hear(b"heard an answer")
+            assert "SETTINGS NOT RELOADED" in str((await daemon.status())["trouble"])
+        assert await daemon.stop(signal.SIGTERM) == 0
+    rows = [
+        tuple(row) for row in daemon.address.rows("SELECT outcome, decided_by FROM decisions ORDER BY transport_id")
+    ]
+    assert rows == [("unanswered", "nobody"), ("selected", "policy"), ("selected", "policy")]
 
 
 async def test_bad_file_keeps_the_settings(tmp_path: Path) -> None:
