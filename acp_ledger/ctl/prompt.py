@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from acp_ledger.ctl.options import Command, current_options
+from acp_ledger.errors import UsageError
 
 _ATTACHMENTS: Final = ("images", "audios", "files", "embeds", "links")
 _ORDER: Final = "acp_ledger.ctl.prompt"
@@ -84,4 +85,7 @@ def prompt(text: str, **given: Any) -> int:
     """
     from acp_ledger.ctl.prompting import run
 
-    return run(current_options(), text, {**given, "attached": _attached(given)})
+    options = current_options()
+    if options.output == "csv":  # it stood before the command, where every form may
+        raise UsageError("`prompt` has no rows: -o csv cannot hold it", hint="use -o text or -o json")
+    return run(options, text, {**given, "attached": _attached(given)})

@@ -252,6 +252,6 @@ def _not_started(command: Command, fault: OSError | ValueError) -> AgentFault:
     if fault.errno == errno.ENOENT:
         return AgentNotFound(
             f"the agent's command was not found: {name}",
-            hint="Give its full path, or extend PATH in the editor's agent settings.",
+            hint="Give its full path, or extend the PATH it gets: in the editor's agent settings, or here.",
         )
     return AgentFault(f"the agent's command cannot be executed: {name}: {words}", hint=f"Look at it: ls -l {name}")

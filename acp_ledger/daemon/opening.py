@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acp_ledger.daemon.agent import Command
 from acp_ledger.errors import ConfigError, UsageError
-from acp_ledger.handshake import PURPOSE_TERMINAL
+from acp_ledger.handshake import PURPOSE_CLIENT, PURPOSE_TERMINAL
 from acp_ledger.policy import Policy, Rule
 from acp_ledger.protocol.revisions import MAPPING_VERSION
 from acp_ledger.store.ledger import NewTransport
@@ -46,11 +46,11 @@ def command_of(greeting: Greeting, settings: Settings) -> Command:
     if greeting.argv:
         return Command(greeting.argv, greeting.cwd, greeting.env, greeting.umask)
     if greeting.agent is None:
-        raise UsageError("no agent to start", hint="acp-ledger-run -- COMMAND, or acp-ledger-run --agent NAME")
+        raise UsageError("no agent to start", hint="give its command, or the name of one in the settings")
     name = os.fsdecode(greeting.agent)
     agent = settings.agents.get(name)
     if agent is None or agent.command is None:
-        raise _no_command(name, settings)
+        raise _no_command(name, settings, given=_GIVEN_TO_A_CLIENT if greeting.purpose == PURPOSE_CLIENT else _GIVEN)
     added = {os.fsencode(key): os.fsencode(value) for key, value in agent.env.items()}
     argv = (os.fsencode(agent.command), *map(os.fsencode, agent.args), *greeting.added)
     return Command(argv, greeting.cwd, {**greeting.env, **added}, greeting.umask)
@@ -67,13 +67,17 @@ def _check_name(agent: bytes | None) -> None:
         )
 
 
-def _no_command(name: str, settings: Settings) -> ConfigError:
+_GIVEN: Final = "acp-ledger-run --agent {name} -- COMMAND"
+_GIVEN_TO_A_CLIENT: Final = "ledgerctl prompt --agent {name} --command 'CMD ARGS'"
+
+
+def _no_command(name: str, settings: Settings, *, given: str) -> ConfigError:
     known = ", ".join(sorted(each for each, agent in settings.agents.items() if agent.command)) or "none"
     what = f"[agents.{name}] has no command" if name in settings.agents else f"no agent is named {name}"
     return ConfigError(
         f"{what} in {settings.file} (with one there are: {known})",
         hint=f"Write [agents.{name}] with its command there and reload acp-ledgerd (SIGHUP), or give the command: "
-        f"acp-ledger-run --agent {name} -- COMMAND",
+        + given.format(name=name),
     )
 
 

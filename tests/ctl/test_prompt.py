@@ -110,7 +110,7 @@ def test_limits_of_the_settings_have_statuses(cli: Cli, tmp_path: Path) -> None:
         (("--command", "'", "go"), 2, "cannot be read"),
         (("--command", "", "go"), 2, "empty"),
         (("go",), 2, "name an agent"),
-        (("--agent", "nobody", "go"), 2, "nobody"),
+        (("--agent", "nobody", "go"), 2, "ledgerctl prompt --agent nobody --command"),
         (("--command", "cat", ""), 2, "the prompt is empty"),
         (("--command", "cat", "--epoch", "0", "go"), 2, "epoch"),
         (("--command", "cat", "--label", "x", "go"), 2, "KEY=VALUE"),
@@ -408,6 +408,12 @@ def test_file_that_holds_no_tool_servers_is_named(text: str, tmp_path: Path) -> 
     path.write_text(text)
     with pytest.raises(UsageError, match="mcp"):
         list(attach.mcp_servers(str(path)))
+
+
+def test_form_before_the_command_has_to_be_one_of_its_own(cli: Cli) -> None:
+    """A record has no rows."""
+    result = cli("-o", "csv", "prompt", "--command", "cat", "go")
+    assert (result.exit_code, "has no rows" in result.stderr) == (2, True)
 
 
 def test_no_daemon_is_69(cli: Cli, tmp_path: Path) -> None:
