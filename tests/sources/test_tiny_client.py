@@ -56,8 +56,8 @@ async def test_ty8_epoch_is_the_callers_never_zero_and_recorded_before_the_agent
     with pytest.raises(LedgerError):
         async with opened(house, ["/no/such/agent"], epoch=78):
             raise AssertionError
-    for epoch in (0, 77, 78):
-        with pytest.raises(LedgerError, match="epoch"):
+    for epoch, error in ((0, UsageError), (77, LedgerError), (78, LedgerError)):
+        with pytest.raises(error, match="epoch"):
             async with opened(house, agent(), epoch=epoch):
                 raise AssertionError
     assert house.query("SELECT epoch FROM transports WHERE epoch IN (0, 77, 78) ORDER BY id") == [(77,), (78,)]

@@ -10,7 +10,7 @@ from acp_ledger.client import CallFailed, Limits
 from acp_ledger.errors import UsageError
 from acp_ledger.sections import LimitSettings
 from tests.sources.callers import Journal, failed, opened, started
-from tests.support.shell_agents import agent, chunk, end
+from tests.support.shell_agents import agent, chunk, end, line, question
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,16 +122,20 @@ async def test_ty41_status_of_the_reader(house: House) -> None:
 
 
 async def test_ty52_nothing_is_written_past_the_request_limit_whatever_the_message(house: House) -> None:
-    """The first message is measured like any other, and an error answer, too."""
+    """The first one is measured like any other, and so are answers; one to a question is in the ledger, withheld."""
     async with opened(house, agent(), limits=Limits(request_bytes=20)) as client:
         with pytest.raises(CallFailed, match="request_bytes"):
             await client.start()
     assert house.said(client) == []
     id_ = "n" * 500
-    asking = f'{{"jsonrpc":"2.0","id":"{id_}","method":"fs/read_text_file","params":{{}}}}'
-    async with started(house, agent(asking, end()), limits=Limits(request_bytes=400)) as client:
-        assert (await failed(client)).kind == "limit"
-    assert len(house.said(client)) == 3
+    for asking in (line(id=id_, method="fs/read_text_file", params={}), question(id_=id_)):
+        async with started(house, agent(asking, end()), limits=Limits(request_bytes=400)) as client:
+            failure = await failed(client)
+            assert (failure.kind, "request_bytes" in failure.message) == ("limit", True)
+        assert len(house.said(client)) == 3
+    assert house.rows(client, "SELECT outcome FROM decisions") == [("selected",)]
+    delivery = "SELECT delivery FROM frames JOIN decisions USING (transport_id, frame_seq) WHERE transport_id = :id"
+    assert house.query(delivery, id=client.transport_id) == [("withhold",)]
 
 
 async def test_ty55_count_comes_before_size_and_only_what_fits_takes_a_number(house: House) -> None:
