@@ -58,7 +58,7 @@ find_peers() {
   fi
   unset ACP_LEDGER_TEST_PEERS
   [ -z "${ACP_LEDGER_TEST_REQUIRE_PEERS:-}" ] || stop "The npm peers are required. $why"
-  loud "NO NPM PEERS: tests against the TypeScript SDK and acpx are skipped. $why"
+  loud "NO NPM PEERS: tests against the TypeScript SDK, acpx and codex are skipped. $why"
 }
 
 find_python
@@ -69,6 +69,7 @@ if [ -n "$QUICK" ]; then
 else
   find_peers
 fi
+[ -n "${ACP_LEDGER_TEST_AGENTS:-}" ] || say 'opencode and Claude Code are left out; sh deploy/agents.sh FOLDER installs them'
 command -v strace >/dev/null ||
   loud 'NO STRACE: the tests that slow the disk down are skipped. On Debian and Ubuntu: sudo apt install strace'
 command -v systemd-socket-activate >/dev/null ||

@@ -15,6 +15,8 @@ import pytest
 
 HERE: Final = Path(__file__).resolve().parent
 CHECKOUT: Final = HERE.parents[2]
+CODEX: Final = "@zed-industries/codex-acp-linux-x64/bin/codex-acp"
+"""The agent codex within `node_modules`, as codex-acp 0.16.0 has it: one program."""
 REQUIRED: Final = os.environ.get("ACP_LEDGER_TEST_REQUIRE_PEERS") == "1"
 
 
@@ -59,7 +61,9 @@ def peers() -> Peers:
     """The installed peers; skips the test, or fails it where they are required."""
     folder = Path(os.environ.get("ACP_LEDGER_TEST_PEERS", CHECKOUT / ".cache" / "peers"))
     found = Peers(folder)
-    missing = [path for path in (found.node, found.acpx()[1], found.example_agent()[1]) if not Path(path).exists()]
+    codex = str(folder / "node_modules" / CODEX)
+    wanted = (found.node, found.acpx()[1], found.example_agent()[1], codex)
+    missing = [path for path in wanted if not Path(path).exists()]
     if missing:
         reason = f"peers are missing ({missing[0]}): npm install --prefix .cache/peers, as sh deploy/test.sh does"
         if REQUIRED:
