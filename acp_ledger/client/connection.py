@@ -117,7 +117,7 @@ class Client:
     Attributes:
         transport_id: The connection's number in the ledger; `epoch` names it for ever.
         pid: The agent's process.
-        initialize: The agent's answer to `initialize`, of the last start that came so far; None before.
+        initialize: The agent's answer to `initialize`, of the last start that succeeded; None before.
         acp_session_id: The session prompts go to, of the last start that succeeded; None before.
         modes: That session's modes; None where it has none.
         agent_error: The message of the agent's latest error answer; None where it never gave one.

@@ -178,24 +178,6 @@ class Initialized(NamedTuple):
         """Whether the agent goes on with an old session on `session/resume`."""
         return _object(_object(self.capabilities, "sessionCapabilities") or {}, "resume") is not None
 
-    @property
-    def image(self) -> bool:
-        """Whether a prompt may hold images."""
-        return self._takes("image")
-
-    @property
-    def audio(self) -> bool:
-        """Whether a prompt may hold audio."""
-        return self._takes("audio")
-
-    @property
-    def embedded(self) -> bool:
-        """Whether a prompt may hold embedded resources, by the schema's word for it or the one some agents say."""
-        return self._takes("embeddedContext") or self._takes("embeddedContent")
-
-    def _takes(self, name: str) -> bool:
-        return (_object(self.capabilities, "promptCapabilities") or {}).get(name) is True
-
 
 def initialized_of(result: Any) -> Initialized | None:
     """Read the result of `initialize`; None where it is no object or has no readable version."""

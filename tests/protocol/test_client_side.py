@@ -174,28 +174,20 @@ class TestInitialized:
         assert (seen.protocol_version, seen.agent_info) == (1, {"name": "ag", "version": "1"})
         assert seen.auth_methods == (("token", ""), ("chat", "ChatGPT"))
         assert (seen.load_session, seen.resume_session) == (True, True)
-        assert (seen.image, seen.audio, seen.embedded) == (True, False, True)
         assert json.loads(json.dumps(seen.capabilities, allow_nan=False)) == told["agentCapabilities"]
 
     def test_bare_answer_advertises_nothing(self) -> None:
         """A version alone is an answer."""
         seen = initialized_of(read({"protocolVersion": 1}))
         assert seen == Initialized(1, {}, (), None)
-        assert not any((seen.load_session, seen.resume_session, seen.image, seen.audio, seen.embedded))
-
-    @pytest.mark.parametrize("name", ["embeddedContext", "embeddedContent"])
-    def test_either_word_for_embedded_files_counts(self, name: str) -> None:
-        """The schema's, and the one some agents say."""
-        seen = initialized_of(read({"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": {name: True}}}))
-        assert seen is not None
-        assert seen.embedded
+        assert not any((seen.load_session, seen.resume_session))
 
     @pytest.mark.parametrize("odd", [None, [], "x", 7, {"promptCapabilities": [], "sessionCapabilities": 1}])
     def test_odd_fields_read_as_absent(self, odd: Any) -> None:
         """What an agent says of itself in another type says nothing."""
         seen = initialized_of(read({"protocolVersion": 1, "agentCapabilities": odd, "authMethods": odd}))
         assert seen is not None
-        assert (seen.auth_methods, seen.image, seen.resume_session) == ((), False, False)
+        assert (seen.auth_methods, seen.load_session, seen.resume_session) == ((), False, False)
 
     @pytest.mark.parametrize("said", [None, [], "x", {}, {"protocolVersion": "1"}, {"protocolVersion": 1.5}])
     def test_answer_without_a_version_is_none(self, said: Any) -> None:
