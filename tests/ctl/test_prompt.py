@@ -83,14 +83,27 @@ def test_every_outcome_of_a_turn_has_its_own_status() -> None:
     assert all(40 <= code < 50 for code in codes)
 
 
-def test_limits_of_the_settings_have_statuses(cli: Cli, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledDaemon]:
+    """A daemon with limits that are soon reached, and with no patience at all for a program that listens."""
+    found = InstalledDaemon(tmp_path_factory.mktemp("narrow"))
+    limits = {"LIMITS__RESPONSE_SEGMENTS": "1", "LIMITS__UPDATE_BYTES": "400", "CLIENT__CALLBACK_SECONDS": "0.00001"}
+    found.environment |= {f"ACP_LEDGER_{name}": value for name, value in limits.items()}
+    found.start()
+    yield found
+    found.end()
+
+
+def test_whoever_reads_the_answer_may_take_all_day(cli: Cli, narrow: InstalledDaemon) -> None:
+    """Updates and decisions are told, and nothing waits for a terminal or a pipe to take them."""
+    command = agent(question(), then={"perm-1": [chunk("done"), end()]})
+    assert run(cli, narrow, command).stdout == "done\n"
+
+
+def test_limits_of_the_settings_have_statuses(cli: Cli, narrow: InstalledDaemon) -> None:
     """One that a reply passed leaves a completed turn incomplete; one that ended the call has its own."""
-    daemon = InstalledDaemon(tmp_path / "daemon")
-    daemon.environment |= {"ACP_LEDGER_LIMITS__RESPONSE_SEGMENTS": "1", "ACP_LEDGER_LIMITS__UPDATE_BYTES": "400"}
-    daemon.start()
-    cut = run(cli, daemon, agent(chunk("in"), chunk("out"), then={"session/cancel": [end()]}), "-o", "json")
-    too_large = run(cli, daemon, agent(chunk("x" * 400)))
-    daemon.end()
+    cut = run(cli, narrow, agent(chunk("in"), chunk("out"), then={"session/cancel": [end()]}), "-o", "json")
+    too_large = run(cli, narrow, agent(chunk("x" * 400)))
     record = json.loads(cut.stdout)
     assert (cut.exit_code, record["text"], record["outcome"]) == (ExitCode.INCOMPLETE, "in", "completed")
     assert record["overflow"] == {
@@ -334,6 +347,18 @@ def test_agent_that_an_operator_stops_has_a_status(
     assert cli("stop", str(daemon.transports()[-1]), "-L", daemon.url).exit_code == 0
     output, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output, b"ledgerctl stop" in errors) == (48, b"\n", True)
+
+
+def test_daemon_that_dies_has_a_status(tmp_path: Path) -> None:
+    """What had come stays printed, and the hint leads on."""
+    with daemon_at(tmp_path) as own:
+        process = start(own, agent(chunk("half")))
+        assert process.stdout is not None
+        assert process.stdout.read(4) == b"half"
+        own.kill()
+        output, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, output) == (48, b"\n")
+    assert errors == b"error: the daemon closed the connection\nhint: ledgerctl status\n"
 
 
 def test_hint_of_pending_can_be_pasted_whatever_an_option_is_called(cli: Cli, answering: Any) -> None:
