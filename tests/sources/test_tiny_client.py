@@ -34,7 +34,7 @@ from tests.support.shell_agents import SESSION, agent, chunk, end, line
 if TYPE_CHECKING:
     from tests.sources.conftest import House
 
-MODES = {"currentModeId": "plan", "availableModes": [{"id": "plan", "name": "Plan"}, {"id": "act", "name": "Act"}]}
+MODES = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask first"}, {"id": "code", "name": "Code"}]}
 NO_CAPABILITY: dict[str, Any] = {"protocolVersion": 1}
 
 
@@ -138,12 +138,12 @@ async def test_ty39_terms_are_looked_at_before_the_agent_starts(house: House, tm
 async def test_ty74_tool_server_as_json(house: House, tmp_path: Path) -> None:
     """Name, command, arguments and environment as the protocol writes them, byte for byte."""
     heard = tmp_path / "heard"
-    server = McpServer("sample", "/bin/sample-mcp", ("serve", "stdio"), (("SAMPLE_SESSION", "session.jsonl"),))
+    server = McpServer("files", "/opt/mcp/files", ("--root", "/srv"), (("FILES_TOKEN", "s3cret"),))
     async with started(house, agent(heard=heard), mcp_servers=[server]):
         pass
     assert (
-        '"mcpServers":[{"name":"sample","command":"/bin/sample-mcp","args":["serve","stdio"],'
-        '"env":[{"name":"SAMPLE_SESSION","value":"session.jsonl"}]}]}'
+        '"mcpServers":[{"name":"files","command":"/opt/mcp/files","args":["--root","/srv"],'
+        '"env":[{"name":"FILES_TOKEN","value":"s3cret"}]}]}'
     ) in heard.read_text()
 
 
@@ -248,7 +248,7 @@ async def test_ty44_start_again_replaces_answer_session_and_modes_and_a_failed_o
         assert (client.acp_session_id, client.initialize["capabilities"]) == ("second", {"loadSession": True})
         with pytest.raises(CallFailed, match="no more"):
             await client.start()
-        assert (client.acp_session_id, client.modes and client.modes["current"]) == ("second", "plan")
+        assert (client.acp_session_id, client.modes and client.modes["current"]) == ("second", "ask")
         await client.prompt("go")
         assert client.epoch == epoch
     said = [json.loads(each) for each in house.said(client)]
@@ -311,14 +311,14 @@ async def test_ty48_no_session_id_and_no_stop_reason_are_protocol_errors(house: 
 
 async def test_ty49_requests_have_the_protocols_shape(house: House, tmp_path: Path) -> None:
     """Byte for byte."""
-    info = ClientInfo("acp-test", "acp-test", "1.0.0")
+    info = ClientInfo("nightly", "Nightly run", "3.2")
     async with started(house, agent(end()), client=info, cwd=tmp_path) as client:
         await client.prompt("hi")
     assert b"\n".join(house.said(client)).decode() == (
         '{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{},'
-        '"clientInfo":{"name":"acp-test","title":"acp-test","version":"1.0.0"}}}\n'
+        '"clientInfo":{"name":"nightly","title":"Nightly run","version":"3.2"}}}\n'
         f'{{"jsonrpc":"2.0","id":1,"method":"session/new","params":{{"cwd":"{tmp_path}","mcpServers":[]}}}}\n'
-        '{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"acp-test",'
+        '{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"shell-1",'
         '"prompt":[{"type":"text","text":"hi"}]}}'
     )
 
@@ -346,17 +346,17 @@ async def test_ty64_blocks_are_sent_in_order_byte_for_byte(house: House) -> None
     """A text, an embedded text and a link with all its members; what was not advertised is an error."""
     blocks: list[Block] = [
         Text("hello"),
-        EmbeddedText("file:///tmp/context.zig", "const answer = 42;", "text/zig"),
-        ResourceLink("file:///tmp/notes.md", "notes.md", "text/markdown", "Notes", "user notes", 12),
+        EmbeddedText("file:///srv/lib/sum.py", "def sum(): ...", "text/x-python"),
+        ResourceLink("file:///srv/TODO.md", "TODO.md", "text/markdown", "To do", "what is left", 9),
     ]
     capabilities = {"promptCapabilities": {"embeddedContext": True}}
     async with started(house, agent(end(), initialize={"agentCapabilities": capabilities})) as client:
         assert "image" in (await failed(client, Image("AA==", "image/png"))).message
         await client.prompt(*blocks)
     assert house.said(client)[-1].partition(b'"prompt":')[2] == (
-        b'[{"type":"text","text":"hello"},{"type":"resource","resource":{"uri":"file:///tmp/context.zig",'
-        b'"text":"const answer = 42;","mimeType":"text/zig"}},{"type":"resource_link","uri":"file:///tmp/notes.md",'
-        b'"name":"notes.md","mimeType":"text/markdown","title":"Notes","description":"user notes","size":12}]}}'
+        b'[{"type":"text","text":"hello"},{"type":"resource","resource":{"uri":"file:///srv/lib/sum.py",'
+        b'"text":"def sum(): ...","mimeType":"text/x-python"}},{"type":"resource_link","uri":"file:///srv/TODO.md",'
+        b'"name":"TODO.md","mimeType":"text/markdown","title":"To do","description":"what is left","size":9}]}}'
     )
 
 

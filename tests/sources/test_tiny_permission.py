@@ -100,7 +100,7 @@ async def test_ty31_error_of_the_commit_callback_stops_any_answer(
 async def test_ty32_kind_is_compared_whole_and_a_title_by_its_beginning(house: House) -> None:
     """Of what is granted the first `allow_once` is taken, else the first `allow_always`; without either a rejection."""
     titled = Policy(allow_title_prefixes=("run ",))
-    nearly = Policy(allow_tool_kinds=("exec", "executed"), allow_title_prefixes=("command",))
+    nearly = Policy(allow_tool_kinds=("exec", "executed"), allow_title_prefixes=("make",))
     other = ALLOW | {"optionId": "other"}
     table: list[tuple[Policy, list[Mapping[str, str]], str]] = [
         (EXECUTE, [REJECT, ALWAYS, ALLOW, other], "allow"),
@@ -114,8 +114,8 @@ async def test_ty32_kind_is_compared_whole_and_a_title_by_its_beginning(house: H
 
 async def test_ty33_title_matches_without_a_kind_and_nothing_without_a_call(house: House) -> None:
     """A tool of a server has a title alone; a question without its call is granted by no list."""
-    policy = Policy(allow_title_prefixes=("mcp__fixture__",), allow_tool_kinds=("execute",))
-    tool = {"toolCallId": "t", "title": "mcp__fixture__tool"}
+    policy = Policy(allow_title_prefixes=("mcp__files__",), allow_tool_kinds=("execute",))
+    tool = {"toolCallId": "t", "title": "mcp__files__tool"}
     assert (await decided(house, question(call=tool), policy=policy))[2] == "allow"
     assert (await decided(house, question(call=None), policy=policy))[2] == "reject"
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-SESSION = "acp-test"
+SESSION = "shell-1"
 
 
 def line(**members: Any) -> str:
@@ -39,7 +39,7 @@ def end(stop_reason: str = "end_turn", id_: int = 2) -> str:
 
 ALLOW = {"optionId": "allow", "name": "Allow", "kind": "allow_once"}
 REJECT = {"optionId": "reject", "name": "Reject", "kind": "reject_once"}
-CALL = {"toolCallId": "tc1", "title": "run command", "kind": "execute", "status": "pending"}
+CALL = {"toolCallId": "build-7", "title": "run make", "kind": "execute", "status": "pending"}
 
 
 def question(
