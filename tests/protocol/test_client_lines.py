@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from acp_ledger.protocol.client_lines import (
     McpServer,
@@ -107,6 +107,7 @@ def test_any_id_is_echoed_as_it_was_written(id_: Any) -> None:
 
 
 @given(JSON_TEXT, JSON_TEXT, JSON_TEXT)
+@example("\ud83d", "\\\udfff\n", "\x00")
 def test_any_text_travels_on_one_line(session: str, words: str, name: str) -> None:
     """Lone surrogates, line ends and NUL are written so that a reader finds the same text."""
     server = McpServer(name, name, (words,), ((name, words),))

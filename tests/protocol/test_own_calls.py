@@ -200,6 +200,9 @@ class TestFault:
         wire.agent(ended(2))
         wire.entries += wire.observer.oversize(TO_CLIENT, 8, length=999, prefix_digest="sha256:00")
         assert (wire.observer.fault, faults(wire)) == (None, [])
+        frame = wire.last().record
+        assert isinstance(frame, Frame)
+        assert (frame.session_id, frame.phase, frame.disposition) == (None, "between", "not_recorded")
 
     def test_line_of_another_session_stays_with_it(self) -> None:
         """A malformed update of one session fails the prompt of another, and is still that session's."""
