@@ -75,7 +75,7 @@ def _cancelled(done: Mapping[str, Any]) -> str:
     cls=Command,
     examples=("ledgerctl stop 1796073457984481", "ledgerctl stop sess_9f2c --wait 5", "ledgerctl stop 1796 -o json"),
 )
-@click.argument("transport")
+@click.argument("transport", required=False)
 @click.option(
     "--wait",
     "seconds",
@@ -84,7 +84,7 @@ def _cancelled(done: Mapping[str, Any]) -> str:
     show_default=True,
     help="Seconds to wait for its end.",
 )
-def stop(transport: str, seconds: float) -> int:
+def stop(transport: str | None, seconds: float) -> int:
     """End the agent of TRANSPORT for good, with everything it started.
 
     TRANSPORT is its number, a unique beginning of at least four digits, or a session of it. The agent's input is
@@ -94,6 +94,11 @@ def stop(transport: str, seconds: float) -> int:
     Exits with 3 when the agent has not ended within the time, and with 69 when no daemon runs.
     """
     options = current_options()
+    if transport is None:
+        raise UsageError(
+            "name the agent to stop, by its transport or its session (ledgerctl status has them)",
+            hint="the daemon itself: systemctl --user stop acp-ledgerd, or TERM to the pid in ledgerctl status",
+        )
     patience = ANSWER_SECONDS + seconds
     done = _asked(options, transport, dialogue.REQUEST_STOP, patience=patience, transport=transport, seconds=seconds)
     if options.output == "table":

@@ -187,6 +187,7 @@ def decisions(**typed: Any) -> int:
 def agents(**typed: Any) -> int:
     """List agent processes, live and past: who ran, which version, for how long, and how it ended.
 
+    AGENT is the name it was started under (--agent, else its program's), REPORTED_NAME what it calls itself.
     A process without a `closed_at` has no end in the ledger; `ledgerctl status` asks the daemon whether it lives.
     """
     from acp_ledger.store import answers
@@ -194,6 +195,7 @@ def agents(**typed: Any) -> int:
     narrow = (
         "transport_id",
         "agent",
+        "reported_name",
         "agent_version",
         "client",
         "opened_at",

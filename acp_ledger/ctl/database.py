@@ -41,7 +41,14 @@ def _names(_context: click.Context, _parameter: click.Parameter, incomplete: str
     ),
 )
 @click.argument("statement", required=False)
-@click.option("--named", metavar="NAME", shell_complete=_names, help="Ask this question of the cookbook.")
+@click.option(
+    "--named",
+    metavar="NAME",
+    is_flag=False,
+    flag_value="",
+    shell_complete=_names,
+    help="Ask this question of the cookbook.",
+)
 @click.option("--list", "lists", is_flag=True, help="List the questions of the cookbook.")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A value for :NAME in the statement.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop it after this long (30).")
@@ -68,6 +75,8 @@ def sql(
     options = current_options()
     if sum((statement is not None, named is not None, lists)) != 1:
         raise UsageError("give one statement, or --named, or --list", hint="ledgerctl sql --list")
+    if named == "":
+        raise UsageError("--named needs the name of a question", hint="ledgerctl sql --list")
     if lists:
         return _list(options)
     from acp_ledger.store.readonly import Limits, run_statement

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from acp_ledger.store.queries import Filter
 
 _RUNS: Final = source_of("audit_transports", Transport)
-_EVENT_COLUMNS: Final = ("transport_id", "frame_seq", "event", "at", "pid", "signal", "stderr_tail")
+_EVENT_COLUMNS: Final = ("transport_id", "frame_seq", "event", "at", "pid", "signal", "stderr_tail", "agent_name")
 _EVENTS: Final = table("transport_events", *map(column, _EVENT_COLUMNS))
 _FRAMES: Final = table("frames", *map(column, ("transport_id", "frame_seq", "received_at")))
 _SESSIONS: Final = table("sessions", column("transport_id"))
@@ -38,6 +38,7 @@ def agents(connection: Connection, wanted: Filter = EVERYTHING) -> Iterator[Agen
         _of_event("spawned", "pid").label("pid"),
         _of_event("exited", "signal").label("signal"),
         _of_event("exited", "stderr_tail").label("stderr_tail"),
+        _of_event("negotiated", "agent_name").label("reported_name"),
     )
     query = query.where(*conditions(_RUNS, wanted, "opened_at")).limit(wanted.limit)
     return stream(connection, AgentRun, ordered(query, [_RUNS.c.transport_id], reverse=wanted.reverse))

@@ -32,7 +32,7 @@ class Transport(NamedTuple):
 class AgentRun(NamedTuple):
     """An agent process: a row of `audit_transports`, and what became of it.
 
-    `last_at` is the time of its last line or event, in UTC microseconds.
+    `last_at` is the time of its last line or event, in UTC microseconds; `reported_name` the name it gives itself.
     """
 
     transport_id: int
@@ -56,6 +56,7 @@ class AgentRun(NamedTuple):
     pid: int | None
     signal: int | None
     stderr_tail: str | None
+    reported_name: str | None
 
 
 class Session(NamedTuple):

@@ -155,3 +155,9 @@ def test_older_daemon_is_told_apart(cli: Cli, answering: Any) -> None:
     result = cli("stop", str(os.getpid()))
     assert result.exit_code == ExitCode.FAILED
     assert "hint: restart acp-ledgerd" in result.stderr
+
+
+def test_stop_without_a_word_says_how_the_daemon_is_stopped(cli: Cli) -> None:
+    """Whoever types it means one or the other."""
+    result = cli("stop")
+    assert (result.exit_code, "systemctl --user stop acp-ledgerd" in result.stderr) == (ExitCode.USAGE, True)

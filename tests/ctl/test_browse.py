@@ -205,7 +205,7 @@ SCREENS = [
     ("events", "-n", "500"),
     ("decisions",),
     ("agents",),
-    ("agents", "--columns", "label,host,os_user,client,agent_version,stderr_tail"),
+    ("agents", "--columns", "label,host,os_user,client,agent_version,stderr_tail,reported_name"),
     ("coverage",),
     ("show", "--last"),
     ("show", "call-two"),

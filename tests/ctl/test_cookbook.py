@@ -199,3 +199,9 @@ def test_value_must_be_given_as_a_pair() -> None:
     assert cookbook.pairs(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
     with pytest.raises(UsageError):
         cookbook.pairs(["=x"])
+
+
+def test_named_without_a_name_points_to_the_list(cli: Cli) -> None:
+    """The questions have names that nobody knows by heart."""
+    result = cli("sql", "--named")
+    assert (result.exit_code, "ledgerctl sql --list" in result.stderr) == (ExitCode.USAGE, True)

@@ -75,7 +75,8 @@ def set_up(editor: Editor, file: Path, request: Request, consent: Consent, undo_
     else:
         backup = _save(settings, editor, plan)
         saved = "saved." if backup is None else f"saved. backup: {backup}  "
-        note(f"{saved} undo: {undo_command}", consent.options)
+        agreed = " --yes" if consent.yes else ""  # who did not ask then will not be there to answer
+        note(f"{saved} undo: {undo_command}{agreed}", consent.options)
         note(f"then {editor.after}, and look: ledgerctl sessions", consent.options)
     return ExitCode.INCOMPLETE if plan.left else ExitCode.OK
 
@@ -209,7 +210,8 @@ def _undo(editor: Editor, settings: Settings, journal: Journal, consent: Consent
             note(line, consent.options)
         note("nothing was changed" if undone.left else "nothing of ours is there any more", consent.options)
     else:
-        how = "as it was before, to the byte" if undone.exact else "changed since; only our part is taken out"
+        exactly = "this makes it what it was before, to the byte"
+        how = exactly if undone.exact else "changed since; only our part is taken out"
         plan = _plan_of(undone, f"{settings.named}: {how}")
         if not _agreed(settings, undone.content, plan, consent):
             return ExitCode.OK if consent.dry_run else ExitCode.FAILED
