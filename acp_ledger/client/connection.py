@@ -7,7 +7,7 @@ cancelled leaves nothing half said: the connection is closed, and with it the ag
 from __future__ import annotations
 
 import inspect
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from acp_ledger import dialogue
@@ -97,10 +97,10 @@ async def open_client(
     found = Client(stream, observer or Observer())
     try:
         await found._open(greeting + dialogue.encode(call="open", **terms))  # noqa: SLF001  # its maker
-        try:
+        # A program that is cancelled does not wait: it closes the socket, and the daemon does the rest.
+        async with AsyncExitStack() as leaving:
+            leaving.push_async_callback(found._leave)  # noqa: SLF001  # likewise
             yield found
-        finally:
-            await found._leave()  # noqa: SLF001  # likewise
     finally:
         stream.close()
 

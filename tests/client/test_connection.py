@@ -41,6 +41,7 @@ def run(library: str, program: Callable[[], Awaitable[Any]]) -> Any:
     """Run a program under one of the two, which has to come to its end."""
 
     async def bounded() -> Any:
+        """End it where it hangs."""
         if library == TRIO:
             with trio.fail_after(PATIENCE):
                 return await program()
@@ -110,6 +111,7 @@ def test_callbacks_are_awaited_in_order_inside_the_call(daemon: InstalledDaemon,
     command = agent(chunk("a"), question(), then={'"optionId":"allow"': [chunk("b"), end()]})
 
     async def program() -> str:
+        """Hold a client."""
         async with open_client(command, observer=observer, socket=daemon.socket) as client:
             await client.start()
             return await client.prompt("go")
@@ -137,6 +139,7 @@ def test_exception_of_a_callback_is_the_cause_of_the_failure(daemon: InstalledDa
     command = agent(chunk("a"), chunk("b"), end())
 
     async def program() -> CallFailed:
+        """Hold a client."""
         async with open_client(command, observer=Broken(), socket=daemon.socket) as client:
             await client.start()
             with pytest.raises(CallFailed) as failed:
@@ -156,11 +159,15 @@ def test_prompt_is_cancelled_from_another_task_and_made_one_at_a_time(daemon: In
     command = agent(chunk("half"), then={"session/cancel": [end("cancelled")]})
 
     async def program() -> str | None:
+        """Hold a client."""
         came = event_of(library)
         ends: list[str | None] = []
 
         class Watch(Observer):
+            """Tells that an update came."""
+
             def update(self, update: Update) -> None:
+                """Do so at the first update."""
                 del update
                 came.set()
 
@@ -169,9 +176,11 @@ def test_prompt_is_cancelled_from_another_task_and_made_one_at_a_time(daemon: In
             await client.start()
 
             async def prompt() -> None:
+                """Wait for the end."""
                 ends.append((await client.prompt_detailed("go")).outcome)
 
             async def cancel() -> None:
+                """Try another call, then cancel."""
                 await came.wait()
                 with pytest.raises(CallFailed, match="not over yet"):
                     await client.prompt("me too")
@@ -192,11 +201,15 @@ def test_call_that_is_cancelled_leaves_the_client_stopped(
     command = agent(chunk("half"), before=f"echo $$ > {told}; trap '' TERM")
 
     async def program() -> None:
+        """Hold a client."""
         scope = trio.CancelScope()
         tasks: list[asyncio.Task[Any]] = []
 
         class Quitting(Observer):
+            """Cancels the call from inside."""
+
             def update(self, update: Update) -> None:
+                """Do so at the first update."""
                 del update
                 scope.cancel() if library == TRIO else tasks[0].cancel()
 
@@ -226,10 +239,14 @@ def test_stop_fails_the_call_that_waits_and_every_later_one(
     command = agent(chunk("half"), before=f"echo $$ > {told}")
 
     async def program() -> CallFailed:
+        """Hold a client."""
         clients: list[Client] = []
 
         class Stopping(Observer):
+            """Stops the client from inside."""
+
             async def update(self, update: Update) -> None:
+                """Do so at the first update."""
                 del update
                 await clients[0].stop()
 
@@ -255,6 +272,7 @@ def test_error_in_the_block_waits_for_the_agents_end(daemon: InstalledDaemon, li
     told = tmp_path / "pid"
 
     async def program() -> None:
+        """Hold a client."""
         async with open_client(agent(before=f"echo $$ > {told}"), socket=daemon.socket) as client:
             await client.start()
             raise KeyError("mine")
@@ -279,6 +297,7 @@ def test_what_is_only_told_raises_what_it_fails_with(daemon: InstalledDaemon, li
     """Not a failed call: the program's own error, and a client that is stopped."""
 
     async def program() -> None:
+        """Hold a client."""
         async with open_client(agent(chunk("a"), end()), observer=Told(), socket=daemon.socket) as client:
             await client.start()
             with pytest.raises(BrokenPipeError, match="a"):
@@ -371,6 +390,7 @@ def test_daemon_that_dies_in_a_call_ends_the_client(library: str, tmp_path: Path
     """What it says that nobody knows is skipped, in whatever pieces it comes; then its end is the call's."""
 
     async def program() -> CallFailed:
+        """Hold a client."""
         async with open_client(["agent"], socket=other.path) as client:
             with pytest.raises(CallFailed) as failed:
                 await client.start()
@@ -390,10 +410,14 @@ def test_call_after_a_stop_asks_nobody(library: str, tmp_path: Path) -> None:
     failed = dialogue.encode(event="failed", kind="stopped", message="the agent was stopped")
 
     async def program() -> None:
+        """Hold a client."""
         clients: list[Client] = []
 
         class Stopping(Observer):
+            """Stops the client from inside."""
+
             async def update(self, update: Update) -> None:
+                """Do so at the first update."""
                 del update
                 await clients[0].stop()
 
@@ -426,6 +450,7 @@ def test_client_that_is_not_opened_says_why(tmp_path: Path, said: bytes, error: 
     """By a kind of error for each kind of reason."""
 
     async def program() -> None:
+        """Hold a client."""
         async with open_client(["agent"], socket=other.path):
             raise AssertionError
 
@@ -437,6 +462,7 @@ def test_what_cannot_be_asked_for_is_refused_here(tmp_path: Path) -> None:
     """A command that is no list, and a socket where nobody listens."""
 
     async def program(command: Any) -> None:
+        """Hold a client."""
         async with open_client(command, socket=tmp_path / "none"):
             raise AssertionError
 
