@@ -18,7 +18,7 @@ import pytest
 from acp_ledger import dialogue
 from acp_ledger.ctl import doctor
 from acp_ledger.ctl.demo import _running_daemon
-from acp_ledger.ctl.doctor import house
+from acp_ledger.ctl.doctor import _shareable, house
 from acp_ledger.ctl.doctor.finding import Case, Finding
 from acp_ledger.ctl.doctor.house import socket
 from acp_ledger.ctl.doctor.installation import programs
@@ -335,3 +335,17 @@ def test_every_check_is_there() -> None:
     for entry in doctor._CHECKS:
         module, name = entry.split(":")
         assert callable(getattr(importlib.import_module(f"acp_ledger.ctl.doctor.{module}"), name))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'connection failed: "host=db password=hunter2 user=mia" is refused',
+        "postgresql+psycopg://mia:hunter2@db/acp does not answer",
+        "sslpassword='hunter2 too' is wrong",
+    ],
+)
+def test_words_of_a_driver_are_shared_without_their_passwords(said: str) -> None:
+    """Whatever a finding quotes, a report can be pasted into an issue."""
+    assert "hunter2" not in _shareable(said)
+    assert "***" in _shareable(said)

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from tests.daemon.house import AGENT, PROMPT, House, greeting, is_alive, open_house, request, until
+from tests.daemon.house import (
+    AGENT,
+    PROMPT,
+    House,
+    assert_verified,
+    greeting,
+    is_alive,
+    open_house,
+    request,
+    until,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -259,3 +269,16 @@ async def test_stop_ends_agents_and_tells_editors(house: House) -> None:
     await house.quiet()
     assert not is_alive(pid)
     assert house.events()[-1] == "closed"
+
+
+async def test_client_that_gives_up_on_initialize_leaves_a_record(house: House, tmp_path: Path) -> None:
+    """Impatient clients kill what does not answer in ten seconds: the request stays, unanswered, and the agent goes."""
+    pid = tmp_path / "pid"
+    hello = request("0", "initialize", protocolVersion=1)
+    async with house.editor(greeting(["child", str(pid), {"setsid": True}], ["wait", "never"]) + hello):
+        await until(lambda: house.bodies("client_to_agent") and pid.exists())
+    await house.quiet()
+    assert house.bodies("agent_to_client") == []
+    assert house.rows("SELECT close_reason FROM transport_events WHERE event = 'closed'")[0][0] == "editor_ended"
+    assert not is_alive(int(pid.read_text()))
+    assert_verified(house.url)

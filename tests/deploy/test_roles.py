@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from tests.support.postgres import Cluster
 
+ROOT: Final = Path(__file__).parent.parent.parent
 TABLES: Final = [table.name for table in tables.metadata.sorted_tables]
 
 
@@ -120,6 +123,22 @@ def test_guards_hold_the_owner_too(team: Team) -> None:
     """By accident the owner changes nothing either; on purpose it can, and the chain shows it."""
     assert refusal(team, "owner", "DELETE FROM decisions") == "23001"
     assert refusal(team, "owner", "ALTER TABLE decisions DISABLE TRIGGER ALL") == ""
+
+
+def test_large_objects_are_taken_from_everybody_as_the_page_says(cluster: Cluster) -> None:
+    """Postgres gives them to all; the statement of docs/operations.md leaves nobody of ours a way to fill a disk."""
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    found = re.search(r"`(REVOKE EXECUTE ON FUNCTION lo_create[^`]+)`", page)
+    assert found is not None
+    ways = ["SELECT lo_create(0)", "SELECT lo_creat(-1)", "SELECT lo_from_bytea(0, 'x')"]
+    for team in made_by_owner(cluster):
+        assert [refusal(team, "writer", way) for way in ways] == ["", "", ""]
+        superuser = sqlalchemy.create_engine(team.url, poolclass=NullPool)
+        with superuser.begin() as connection:
+            connection.exec_driver_sql(" ".join(found[1].split()))
+        superuser.dispose()
+        for role in ("owner", "writer", "auditor", "reader"):
+            assert [refusal(team, role, way) for way in ways] == ["42501", "42501", "42501"]
 
 
 def test_stranger_does_not_come_in(team: Team) -> None:
