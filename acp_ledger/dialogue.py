@@ -36,7 +36,8 @@ the daemon says       with
 ``event: decision``   the same with its answer, in the ledger; the agent has not heard it yet
 ``event: done``       ``record``, ``agent_error``: the end of ``prompt``, whatever its outcome
 ``event: failed``     ``kind`` (one of ``FAILURES``), ``message``, ``hint``, ``agent_error`` (the agent's latest error
-                      message, or null), ``record`` (as far as it goes, or null): the end of a call that failed
+                      message, or null), ``record`` (as far as it goes, or null), ``initialize`` (of a ``start`` that
+                      came so far, or null): the end of a call that failed
 ``event: ended``      ``kind``, ``message``, ``hint``: why there will be no more calls, where it was not the caller
 ``event: status``     ``reader``: ``limit``, ``storage``, ``buffered``, ``high_water``, ``rejected``, ``phase``,
                       ``terminal``

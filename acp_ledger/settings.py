@@ -48,6 +48,8 @@ IGNORED_VARIABLES: Final = frozenset(
         "ACP_LEDGER_TEST_REQUIRE_PEERS",
         "ACP_LEDGER_TEST_POSTGRES_BIN",
         "ACP_LEDGER_TEST_PEERS",
+        "ACP_LEDGER_TEST_AGENTS",
+        "ACP_LEDGER_TEST_WORKERS",
     }
 )
 """Variables that begin as settings do and are none."""

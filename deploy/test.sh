@@ -74,4 +74,10 @@ command -v strace >/dev/null ||
   loud 'NO STRACE: the tests that slow the disk down are skipped. On Debian and Ubuntu: sudo apt install strace'
 command -v systemd-socket-activate >/dev/null ||
   loud 'NO SYSTEMD: the tests of its units and of socket activation are skipped. On Debian: sudo apt install systemd'
-exec .venv/bin/python -m pytest "$@"
+
+# The tests are shared out among as many workers as there are processors, up to four. Their folders have a short name,
+# for the path of a Unix socket is at most 107 bytes; they stay until the next run in this checkout.
+workers=${ACP_LEDGER_TEST_WORKERS:-$(nproc 2>/dev/null || echo 2)}
+[ "$workers" -le 4 ] || workers=4
+folder=/tmp/al-$(id -u)-$(($(pwd | cksum | cut -d' ' -f1) % 100000))
+exec .venv/bin/python -m pytest -n "$workers" --dist worksteal --basetemp "$folder" "$@"

@@ -117,7 +117,7 @@ class Client:
     Attributes:
         transport_id: The connection's number in the ledger; `epoch` names it for ever.
         pid: The agent's process.
-        initialize: The agent's answer to `initialize`, of the last start that succeeded; None before.
+        initialize: The agent's latest good answer to `initialize`; None before. It names the logins that a session needs.
         acp_session_id: The session prompts go to, of the last start that succeeded; None before.
         modes: That session's modes; None where it has none.
         agent_error: The message of the agent's latest error answer; None where it never gave one.
@@ -296,6 +296,7 @@ class Client:
 
     def _failure(self, told: Mapping[str, Any]) -> CallFailed:
         self.agent_error = told.get("agent_error", self.agent_error)
+        self.initialize = told.get("initialize") or self.initialize
         record = told.get("record")
         return CallFailed(
             str(told.get("kind")),

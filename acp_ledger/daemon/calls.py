@@ -122,6 +122,7 @@ class Calls:
             message=failure.message,
             hint=failure.hint,
             agent_error=self._agent_error,
+            initialize=_told(self._initialized) if call == "start" and self._initialized else None,
             record=record,
         )
 

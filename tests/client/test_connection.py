@@ -19,7 +19,7 @@ from acp_ledger import dialogue
 from acp_ledger.client import CallFailed, Client, Observer, PermissionReply, PermissionRequest, Update, open_client
 from acp_ledger.errors import AgentNotFound, ConfigError, DaemonUnreachable, PeerFault, UsageError
 from tests.support.fake_daemon import FakeDaemon
-from tests.support.shell_agents import agent, chunk, end, question
+from tests.support.shell_agents import agent, chunk, end, line, question
 from tests.system.installed import PATIENCE, InstalledDaemon, daemon_at
 
 if TYPE_CHECKING:
@@ -478,3 +478,21 @@ def test_package_itself_opens_a_client() -> None:
     assert acp_ledger.open_client is open_client
     with pytest.raises(AttributeError):
         acp_ledger.nothing  # type: ignore[attr-defined]  # noqa: B018  # there is none, and that is the point
+
+
+@both
+def test_login_that_a_session_needs_is_named_to_the_program(daemon: InstalledDaemon, library: str) -> None:
+    """The start failed, and the agent's answer to `initialize` can be read all the same."""
+    login = line(id=1, error={"code": -32000, "message": "who are you"})
+    command = agent(initialize={"authMethods": [{"id": "key", "name": "API key"}]}, answers={"session/new": login})
+
+    async def program() -> None:
+        """Try to open a session."""
+        async with open_client(command, socket=daemon.socket) as client:
+            with pytest.raises(CallFailed, match="API key") as caught:
+                await client.start()
+            assert (caught.value.kind, client.acp_session_id) == ("auth_required", None)
+            assert client.initialize is not None
+            assert client.initialize["auth_methods"] == [{"id": "key", "name": "API key"}]
+
+    run(library, program)

@@ -249,6 +249,7 @@ async def test_ty44_start_again_replaces_answer_session_and_modes_and_a_failed_o
         with pytest.raises(CallFailed, match="no more"):
             await client.start()
         assert (client.acp_session_id, client.modes and client.modes["current"]) == ("second", "ask")
+        assert client.initialize["capabilities"] == {}
         await client.prompt("go")
         assert client.epoch == epoch
     said = [json.loads(each) for each in house.said(client)]
