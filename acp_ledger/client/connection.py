@@ -117,7 +117,7 @@ class Client:
     Attributes:
         transport_id: The connection's number in the ledger; `epoch` names it for ever.
         pid: The agent's process.
-        initialize: The agent's latest good answer to `initialize`; None before. It names the logins that a session needs.
+        initialize: The agent's latest good answer to `initialize`; None before. It names the logins there are.
         acp_session_id: The session prompts go to, of the last start that succeeded; None before.
         modes: That session's modes; None where it has none.
         agent_error: The message of the agent's latest error answer; None where it never gave one.
