@@ -101,7 +101,7 @@ class Attention:
         await self._tell(dialogue.UPDATE, **fields)
         if joined:
             self.parts.append(update.text)
-        if overflow is not None and self._session is not None:
+        if overflow is not None and self._session and not self._client.observer.is_cancelled(self._session):
             self._client.send(client_lines.cancel_line(self._session))
 
     async def _asked(self, seen: Seen) -> None:
@@ -120,7 +120,10 @@ class Attention:
             )
         except CallFailed as fault:  # who was asked first could not say: nothing is granted, and the call fails
             own, failure = question.settled or refused(question), fault
-        await self._answered(question, own, seen)
+        try:
+            await self._answered(question, own, seen)
+        finally:
+            question.over.set()
         if failure is not None:
             raise failure
 
@@ -140,7 +143,6 @@ class Attention:
         )
         client.release(frame.frame_seq)
         question.frame_seq = frame.frame_seq
-        question.answered.set()
 
     async def _ask_caller(self, question: Question) -> Given | None:
         seconds = self._client.terms.policy.ask_seconds

@@ -122,7 +122,7 @@ class Calls:
             message=failure.message,
             hint=failure.hint,
             agent_error=self._agent_error,
-            initialize=_told(self._initialized) if call == "start" and self._initialized else None,
+            initialize=self._client.opened.get("initialize") if call == "start" else None,
             record=record,
         )
 
@@ -144,9 +144,11 @@ class Calls:
                 f"{client_lines.PROTOCOL_VERSION}",
             )
         self._initialized = initialized
+        self._client.opened["initialize"] = _told(initialized)
         session, modes = await self._open_session(initialized, load, resume)
         self._session = session
-        return {"initialize": _told(initialized), "acp_session_id": session, "modes": _modes(modes)}
+        self._client.opened |= {"acp_session_id": session, "modes": _modes(modes)}
+        return {**self._client.opened}
 
     async def _open_session(self, initialized: Initialized, load: object, resume: object) -> tuple[str, Modes | None]:
         old, method, line = _opening(initialized, load, resume)

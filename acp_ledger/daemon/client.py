@@ -74,6 +74,7 @@ class Client(Transport):
         self.epoch = epoch
         self.cwd = cwd
         self.questions = Questions(transport_id)
+        self.opened: dict[str, Any] = {}  # what the agent answered to the calls that opened its session
         self._gate: Gate | None = None
         self._source: LineReader | None = None
         self._waiting: deque[Line | Oversize] = deque()
@@ -113,7 +114,8 @@ class Client(Transport):
 
     def status(self) -> dict[str, Any]:
         """What `ledgerctl status` shows of it."""
-        return {**super().status(), "mode": "client", "asked": len(self.questions.held), "reader": self.reader()}
+        asked = len(self.questions.held)
+        return {**super().status(), "mode": "client", **self.opened, "asked": asked, "reader": self.reader()}
 
     def reader(self) -> dict[str, Any]:
         """How the reading of the agent's lines stands, in bytes: what it may hold, holds, and held at most."""

@@ -133,11 +133,10 @@ class Desk:
             raise UsageError(f"the question offers no option {option!r}; it offers {listed}", hint=_PENDING)
         question.settle(question.answer(option, _name(peer)))
         self._log.info(logs.OPERATOR_DECIDED, transport_id=client.transport_id, uid=peer.uid, pid=peer.pid)
-        await first(question.answered, client.over)
+        await first(question.over, client.over)
         if question.frame_seq is None:
-            raise LedgerError(
-                f"the agent of transport {client.transport_id} ended before it was answered", hint=_STATUS
-            )
+            sentence = f"the agent of transport {client.transport_id} did not hear it: its call failed meanwhile"
+            raise LedgerError(sentence, hint=f"see what is recorded: ledgerctl show {client.transport_id}")
         return {**self._shown(client, question), "frame_seq": question.frame_seq, "option": option}
 
     def _held(self) -> list[tuple[Client, Question]]:

@@ -45,8 +45,8 @@ class Question:
         self.turn_id = turn_id
         self.asked_at = at
         self.until: int | None = None  # UTC microseconds, while a person is asked
-        self.answered = trio.Event()
-        self.frame_seq: int | None = None  # of its answer
+        self.over = trio.Event()
+        self.frame_seq: int | None = None  # of its answer, once the agent may hear it
         self.settled: Own | None = None
         self.deciding = trio.CancelScope()
 

@@ -136,6 +136,24 @@ async def test_decision_the_caller_cannot_commit_is_recorded_and_never_heard(sql
     assert heard(path) == []
 
 
+async def test_person_hears_that_the_answer_did_not_get_through(sqlite_house: House) -> None:
+    """Whoever decides is told when the call failed before the agent could hear it, and does not wait for ever."""
+    terms = {"policy": {"ask": "operator"}, "hears": ["decision"]}
+    async with prompted(sqlite_house, ["send", ASK], ["stay"], **terms) as asking:
+        listed = await _pending(sqlite_house)
+        answers: list[dict[str, Any]] = []
+
+        async def decide() -> None:
+            """Answer it."""
+            answers.append(await ask(sqlite_house, dialogue.REQUEST_DECIDE, question=listed["request"], option="yes"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(decide)
+            await asking.reply(await asking.until("decision"), error="no space")
+            assert (await asking.ended())["kind"] == "observer"
+        assert (answers[0]["ok"], "did not hear it" in answers[0]["error"]) == (False, True)
+
+
 async def test_first_answer_that_fails_never_allows(sqlite_house: House) -> None:
     """Who was asked first could not say: the question is rejected, whatever the policy would grant."""
     path, collect = collecting(sqlite_house.path.parent)
@@ -332,6 +350,19 @@ async def test_cancel_answers_the_question_that_is_held(house: House) -> None:
     sent = [json.loads(line) for line in house.bodies("client_to_agent")]
     assert sum(line.get("method") == "session/cancel" for line in sent) == 1
     assert_verified(house.url)
+
+
+async def test_reply_that_overflows_behind_a_cancel_sends_no_second_one(sqlite_house: House) -> None:
+    """The turn was called off already."""
+    last = END.replace("end_turn", "cancelled")
+    steps = (["send", chunk("ready")], ["wait", "session/cancel"], ["send", chunk("too long"), last])
+    async with prompted(sqlite_house, *steps, limits={"response_bytes": 6}) as asking:
+        await asking.until("update")
+        await asking.say(call="cancel")
+        record = (await asking.ended())["record"]
+        assert (record["text"], record["overflow"]["kind"]) == ("ready", "response_bytes")
+    await sqlite_house.quiet()
+    assert sum(b"session/cancel" in line for line in sqlite_house.bodies("client_to_agent")) == 1
 
 
 async def test_operator_cancels_an_unattended_session(sqlite_house: House) -> None:
@@ -585,6 +616,19 @@ async def test_agent_that_cannot_be_started_is_refused_with_its_status(sqlite_ho
         assert refused is not None
         assert (refused["event"], refused["status"]) == ("refused", 127)
     assert await closed(sqlite_house) == "agent_not_started"
+
+
+async def test_what_the_agent_answered_at_the_opening_is_shown(sqlite_house: House) -> None:
+    """Capabilities, logins, its own name and its modes, as long as it runs."""
+    hello = {"protocolVersion": 1, "authMethods": [{"id": "key", "name": "API key"}], "agentInfo": {"name": "ag"}}
+    modes = {"currentModeId": "plan", "availableModes": [{"id": "plan", "name": "Plan"}]}
+    steps = (["answer", "initialize", hello], ["answer", "session/new", {"sessionId": "s", "modes": modes}], ["stay"])
+    async with caller(sqlite_house, *steps) as asking:
+        started = await asking.start()
+        [shown] = (await ask(sqlite_house, dialogue.REQUEST_STATUS))["transports"]
+        assert shown["initialize"] == started["initialize"]
+        assert shown["initialize"]["auth_methods"] == [{"id": "key", "name": "API key"}]
+        assert (shown["acp_session_id"], shown["modes"]["current"]) == ("s", "plan")
 
 
 async def test_calls_are_made_one_at_a_time(sqlite_house: House) -> None:
