@@ -34,6 +34,7 @@ SECTIONS: Final = {
     },
     "Look": {
         "status": Entry("acp_ledger.ctl.operate:status", "Daemon, ledger and open transports in one screen"),
+        "metrics": Entry("acp_ledger.ctl.metrics:metrics", "The daemon's figures as Prometheus text"),
         "sessions": Entry(f"{_BROWSE}:sessions", "List sessions"),
         "show": Entry("acp_ledger.ctl.show:show", "One session, tool call or frame; the id decides"),
         "events": Entry(f"{_BROWSE}:events", "Every line and event, in order"),
