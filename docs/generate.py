@@ -98,6 +98,7 @@ def config_example() -> str:
         "# Settings of acp-ledger. Every key is here with its default, so an empty file means the same as this one.",
         "# Read from ~/.config/acp-ledger/config.toml, then /etc/acp-ledger/config.toml; `--config FILE` replaces both.",
         "# A variable wins over a file, and a flag over both. A key that is not known is an error.",
+        "# A connection opens with what stands here at that moment; docs/service.md says what needs a restart.",
         "# Made by `python -m docs.generate` from acp_ledger/sections.py.",
     ]
     for table, model, keys in _sections():
@@ -144,7 +145,8 @@ def config_page() -> str:
         "Defaults need no file. A key that is not known is an error, in a file and in the environment, and all errors are",
         "told at once. Lists and tables are given to the environment as JSON. A leading `~/` is your home directory:",
         "`HOME`, else your passwd entry. `XDG_*` is not consulted, so that an editor that hands on `PATH` alone finds the",
-        "same ledger. A complete file with every default: [config.example.toml](../config.example.toml). What a policy does",
+        "same ledger. A connection opens with what stands in the files at that moment; [what needs a restart](service.md) is",
+        "named by `ledgerctl status`. A complete file with every default: [config.example.toml](../config.example.toml). What a policy does",
         "with a question: [a policy that answers](policy.md).",
     ]
     for table, model, keys in _sections():

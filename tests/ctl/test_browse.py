@@ -198,6 +198,13 @@ def test_ambiguous_beginning_lists_candidates(cli: Cli, seeded_file: Path) -> No
     assert cli("events", "--session", "ses", "-L", str(seeded_file)).exit_code == ExitCode.FAILED
 
 
+def test_agents_are_listed_with_the_name_they_give_themselves(cli: Cli, seeded_file: Path) -> None:
+    """Beside the name they were started under, which says little where that is an interpreter's."""
+    rows = json.loads(cli("agents", "-L", str(seeded_file), "-o", "json").stdout)["agents"]
+    assert {row["reported_name"] for row in rows} == {"a"}
+    assert "a" not in {row["agent"] for row in rows}
+
+
 # --- terminals
 
 SCREENS = [

@@ -114,6 +114,7 @@ def test_running_daemon_is_in_order(cli: Cli, tmp_path: Path, monkeypatch: pytes
         ({"version": "0.0.9"}, "the daemon is version 0.0.9"),
         ({"committer": {"degraded": True, "error": "the disk is full"}}, "the disk is full"),
         ({"durability": "process"}, "a power cut may lose"),
+        ({"trouble": "SETTINGS NOT RELOADED: x"}, "the daemon says: SETTINGS NOT RELOADED: x"),
     ],
 )
 def test_daemon_that_is_not_in_order_is_told(

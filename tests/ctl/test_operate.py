@@ -61,6 +61,12 @@ def test_daemon_in_trouble_is_no_success(
     assert "the disk is full" in result.stdout
 
 
+def test_settings_that_were_not_taken_over_are_told(cli: Cli, seeded_file: Path, answering: Any) -> None:
+    """Whoever wrote them sees that the old ones hold."""
+    answering(dialogue.encode_answer(**STATUS, trouble="SETTINGS NOT RELOADED: x", transports=[], committer=HEALTHY))
+    assert cli("status", "-L", str(seeded_file)).stdout.splitlines()[1].strip() == "SETTINGS NOT RELOADED: x"
+
+
 def test_refusal_is_passed_on(cli: Cli, seeded_file: Path, answering: Any) -> None:
     """What the daemon refuses is an error in its own words, made harmless."""
     answering(dialogue.encode_refusal("not \x1b[2Jnow", "try later"))

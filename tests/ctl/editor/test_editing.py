@@ -47,6 +47,17 @@ def test_without_a_terminal_only_yes_agrees(desk: Desk) -> None:
     assert (file.read_bytes(), list(file.parent.iterdir())) == (GOOSE, [file])
 
 
+def test_undo_that_is_only_shown_does_not_read_as_done(desk: Desk) -> None:
+    """Without a terminal nothing is taken back, and no sentence says that it was."""
+    file = desk.settings("zed", GOOSE)
+    desk.setup("zed")
+    after = file.read_bytes()
+    done = desk.run("undo", "zed", stdin="")
+    assert (done.exit_code, file.read_bytes()) == (ExitCode.USAGE, after)
+    assert "this makes it what it was before, to the byte" in done.stderr
+    assert "nothing was changed" in done.stderr
+
+
 def test_dry_run_shows_and_writes_nothing(desk: Desk) -> None:
     """With `--dry-run` the difference is shown and everything stays, whatever else is said."""
     file = desk.settings("zed", GOOSE)
