@@ -19,7 +19,7 @@ from acp_ledger.ctl import attach
 from acp_ledger.ctl.prompting import STATUS_OF
 from acp_ledger.errors import ExitCode, UsageError
 from acp_ledger.protocol.records import TurnOutcome
-from tests.support.shell_agents import agent, chunk, end, line, question
+from tests.support.shell_agents import CALL, SESSION, agent, chunk, end, line, question
 from tests.system.installed import PATIENCE, PROGRAMS, InstalledDaemon, daemon_at
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def test_policy_of_the_command_line_grants_and_tells_so(cli: Cli, daemon: Instal
     assert run(cli, daemon, command).exit_code == 40
     granted = run(cli, daemon, command, "--allow-kind", "execute")
     assert granted.exit_code == 0
-    assert granted.stderr == "asked: run command: allow_once (allow), by policy, allow_tool_kinds=execute\n"
+    assert granted.stderr == f"asked: {CALL['title']}: allow_once (allow), by policy, allow_tool_kinds=execute\n"
     assert run(cli, daemon, command, "--allow-title", "run ", "-q").stderr == ""
 
 
@@ -215,9 +215,9 @@ def test_load_and_resume_need_an_agent_that_offers_them(cli: Cli, daemon: Instal
     assert "loadSession" in run(cli, daemon, agent(end()), "--load", "old").stderr
     assert run(cli, daemon, agent(end()), "--resume", "old").exit_code == 2
     hello = {"agentCapabilities": {"loadSession": True}}
-    again = chunk("told again").replace("acp-test", "old")
+    again = chunk("told again").replace(SESSION, "old")
     load = {'"method":"session/load"': [again, line(id=1, result={})]}
-    new = chunk("new").replace("acp-test", "old")
+    new = chunk("new").replace(SESSION, "old")
     result = run(cli, daemon, agent(new, end(), initialize=hello, then=load), "--load", "old")
     assert (result.exit_code, result.stdout) == (0, "new\n")
 
@@ -322,7 +322,7 @@ def test_person_answers_what_was_held(cli: Cli, daemon: InstalledDaemon, monkeyp
     while not listed:
         listed = json.loads(cli("pending", "-o", "json").stdout)["questions"]
     shown = cli("pending")
-    assert "run command" in shown.stdout
+    assert CALL["title"] in shown.stdout
     assert f"ledgerctl decide {listed[0]['request']} --option allow" in shown.stderr
     assert cli("decide", listed[0]["request"]).exit_code == 2
     wrong = cli("decide", listed[0]["request"], "--option", "maybe")
