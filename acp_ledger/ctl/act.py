@@ -47,6 +47,8 @@ def cancel(session: str | None, agent: str | None, *, last: bool) -> int:
     kept and not passed on. Every line is in the ledger before it is sent, with who asked for it. The turn ends when the
     agent says so; one that does not listen is ended with `ledgerctl stop`.
 
+    A session of `ledgerctl prompt` is cancelled in the same way; its command ends as the turn does.
+
     Exits with 3 when the agent has not taken the cancellation yet, and with 69 when no daemon runs.
     """
     options = current_options()
@@ -90,6 +92,8 @@ def stop(transport: str | None, seconds: float) -> int:
     TRANSPORT is its number, a unique beginning of at least four digits, or a session of it. The agent's input is
     closed; then its process group gets TERM, then KILL. The editor gets an error for every request that waits, and the
     ledger keeps who asked for it: close_reason operator_stopped.
+
+    A `ledgerctl prompt` that waits for it ends with 48.
 
     Exits with 3 when the agent has not ended within the time, and with 69 when no daemon runs.
     """

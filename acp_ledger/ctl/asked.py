@@ -75,7 +75,8 @@ def _time(micros: object) -> str:
 def decide(request: str, option: str | None, *, cancel: bool) -> int:
     """Answer the question REQUEST, as `ledgerctl pending` names it.
 
-    The answer is in the ledger, with who gave it, before the agent hears it. Exits with 69 when no daemon runs.
+    The answer is in the ledger, with who gave it, before the agent hears it. Exits with 2 for an option that is not on
+    offer, with 1 for a question that does not wait any more, and with 69 when no daemon runs.
     """
     options = current_options()
     if (option is None) != cancel:

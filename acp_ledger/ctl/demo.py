@@ -199,10 +199,11 @@ def _conclude(recording: Recording, finding: Finding, *, keep: str | None, own: 
         shutil.rmtree(recording.directory)
     if current_options().output == "table":
         ledger = str(recording.directory / "ledger.db") if own else "URL"
+        ourselves = "ledgerctl" if shutil.which("ledgerctl") else sys.argv[0]  # the first run is often out of a .venv
         _say(
-            f"Look at it:  ledgerctl -L {ledger} show --last"
+            f"Look at it:  {ourselves} -L {ledger} show --last"
             if keep or not own
-            else "Keep one:  ledgerctl demo --keep DIR"
+            else f"Keep one:  {ourselves} demo --keep DIR"
         )
         _say("Record your own:  put `acp-ledger-run --` before the agent's command in your editor's settings")
     return ExitCode.OK

@@ -81,7 +81,7 @@ def prompt(text: str, **given: Any) -> int:
 
     The answer is printed as it is committed; -o json prints one record at the end. Ctrl-C cancels the turn and waits
     for its end, a second one ends the agent. Exits with 0 for a completed turn, with 3 where its reply stopped at a
-    limit, and with a status of its own (40 to 49) for every other end.
+    limit, with a status of its own (40 to 49) for every other end of the turn, and with 130 where you ended the agent.
     """
     from acp_ledger.ctl.prompting import run
 
