@@ -74,7 +74,7 @@ async def test_sdk_agent_runs_unattended(daemon: InstalledDaemon, installed: Pee
     assert [row[0] for row in daemon.query(turns, id=client.transport_id)] == ["completed", "completed", "cancelled"]
 
 
-async def test_what_they_left_is_intact(daemon: InstalledDaemon) -> None:
+def test_what_they_left_is_intact(daemon: InstalledDaemon) -> None:
     """Every line maps again to the rows that are stored."""
     report = daemon.verify()
     assert (report.findings, report.not_checked) == ((), ())
