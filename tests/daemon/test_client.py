@@ -114,6 +114,7 @@ async def test_answer_of_the_callers_is_sent_as_given_and_recorded_for_what_it_w
     async with prompted(house, ["send", ASK], ["send", END], collect, hears=HEARS) as asking:
         answer = {"outcome": "selected", "option_id": "yes", "option_kind": "reject_once"}
         assert (await answered(asking, answer))["event"] == "done"
+        await until(lambda: len(heard(path)) == 1)
     await house.quiet()
     assert heard(path) == [
         {"jsonrpc": "2.0", "id": "q", "result": {"outcome": {"outcome": "selected", "optionId": "yes"}}}
@@ -161,6 +162,7 @@ async def test_first_answer_that_fails_never_allows(sqlite_house: House) -> None
     async with prompted(sqlite_house, ["send", ASK], collect, hears=["question"], policy=policy) as asking:
         await asking.reply(await asking.until("question"), error="a bug", answer=None)
         assert (await asking.ended())["kind"] == "observer"
+        await until(lambda: len(heard(path)) == 1)
     await sqlite_house.quiet()
     assert [line["result"]["outcome"]["optionId"] for line in heard(path)] == ["no"]
     assert decisions(sqlite_house) == [("selected", "no", "reject_once", "policy", "ask_seconds", None)]
@@ -172,6 +174,7 @@ async def test_policy_of_the_caller_grants_what_it_lists(house: House) -> None:
     steps = (["send", ASK], ["send", END], collect)
     async with prompted(house, *steps, policy={"allow_title_prefixes": ["rm "]}) as asking:
         assert (await asking.ended())["event"] == "done"
+        await until(lambda: len(heard(path)) == 1)
     await house.quiet()
     assert [line["result"]["outcome"]["optionId"] for line in heard(path)] == ["yes"]
     assert decisions(house) == [("selected", "yes", "allow_once", "policy", "allow_title_prefixes=rm ", None)]
@@ -295,6 +298,7 @@ async def test_question_held_for_a_person_is_listed_and_answered(house: House) -
         assert (await asking.ended())["event"] == "done"
         again = await ask(house, dialogue.REQUEST_DECIDE, question=listed["request"], option="yes")
         assert (again["ok"], again["hint"]) == (False, "see what waits: ledgerctl pending")
+        await until(lambda: len(heard(path)) == 1)
     await house.quiet()
     assert [line["result"]["outcome"]["optionId"] for line in heard(path)] == ["yes"]
     assert decisions(house) == [("selected", "yes", "allow_once", "operator", None, WHO)]
@@ -343,6 +347,7 @@ async def test_cancel_answers_the_question_that_is_held(house: House) -> None:
         done = await asking.ended()
         assert done["record"]["outcome"] == "cancelled"
         assert done["record"]["error"].startswith("the turn was cancelled")
+        await until(lambda: len(heard(path)) == 2)
     await house.quiet()
     assert [line.get("id") for line in heard(path)] == ["q", "r"]
     assert [row[:1] + row[3:4] for row in decisions(house)] == [("cancelled", "client"), ("cancelled", "policy")]
@@ -490,6 +495,7 @@ async def test_other_requests_are_refused_and_other_notifications_counted(sqlite
     note = '{"jsonrpc":"2.0","method":"_auth/status_update","params":{}}'
     async with prompted(sqlite_house, ["send", odd, "", note], ["send", END], collect) as asking:
         assert (await asking.ended())["event"] == "done"
+        await until(lambda: len(heard(path)) == 1)
     await sqlite_house.quiet()
     error = b'{"jsonrpc":"2.0","id":1.0,"error":{"code":-32601,"message":"method not found"}}\n'
     assert path.read_bytes() == error
