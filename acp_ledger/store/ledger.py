@@ -346,10 +346,19 @@ class Ledger:
         self._transact(writer, writer.touch)
 
     def lay_log(self) -> None:
-        """Give SQLite's log its disk beforehand, so that commits take half as long; once, where nobody waits for it."""
-        path = engine.sqlite_file(self.url)
-        if path is not None:
-            files.lay_log(path)
+        """Give SQLite's log its disk beforehand, so that commits take half as long; once, where nobody waits for it.
+
+        Only under SQLite's own lock for writing: whoever else writes would have its lines overwritten.
+        """
+        path, writer = engine.sqlite_file(self.url), self._writer
+        if path is None or writer is None:
+            return
+        with suppress(sqlite3.Error):  # somebody else writes, or it cannot be written: this only saves time
+            writer.driver.execute("BEGIN IMMEDIATE").close()
+            try:
+                files.lay_log(path)
+            finally:
+                writer.driver.execute("ROLLBACK").close()
 
     def checkpoint(self) -> bool:
         """When idle: copy SQLite's log into the database without keeping anybody waiting. False when not all was."""

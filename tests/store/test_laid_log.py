@@ -47,3 +47,19 @@ def test_log_that_cannot_be_laid_costs_time_alone(tmp_path: Path) -> None:
     """Where there is no log to lay out, nothing is made and nobody is told."""
     lay_log(tmp_path / "none.db")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_log_that_somebody_else_writes_is_left_alone(tmp_path: Path) -> None:
+    """Room is made under SQLite's own lock, or what another has just written would be overwritten."""
+    path = tmp_path / "ledger.db"
+    ledger = Ledger.open(f"sqlite:///{path}", seed.DAEMON, at=1)
+    before = path.with_name("ledger.db-wal").stat().st_size
+    with sqlite3.connect(path, isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        ledger.lay_log()
+        assert path.with_name("ledger.db-wal").stat().st_size == before
+        other.execute("ROLLBACK")
+    other.close()
+    ledger.lay_log()
+    assert path.with_name("ledger.db-wal").stat().st_size == LOG_BYTES
+    ledger.close()
