@@ -28,6 +28,7 @@ from acp_ledger.ctl.reading import settings_of
 from acp_ledger.ctl.render import document, note
 from acp_ledger.ctl.text import escape
 from acp_ledger.errors import ExitCode, LedgerError, UsageError
+from acp_ledger.protocol.client_side import REPLY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -233,6 +234,8 @@ class _Run:
         self._tell(record)
         if record.overflow is not None:
             note(f"the reply stopped at {record.overflow.kind}", self._options)
+        elif not record.text and (pieces := record.not_recorded.get(REPLY_KIND)):
+            note(f"{pieces} chunks of text joined no reply: empty, or for another session", self._options)
         if record.error is not None:
             raise Unfinished(self._sentence(record.error), code)
         return code

@@ -187,6 +187,14 @@ def test_policy_of_the_command_line_grants_and_tells_so(cli: Cli, daemon: Instal
     assert run(cli, daemon, command, "--allow-title", "run ", "-q").stderr == ""
 
 
+def test_text_for_another_session_is_not_passed_over_in_silence(cli: Cli, daemon: InstalledDaemon) -> None:
+    """The reply is empty, which is honest; that the agent said something is told beside it."""
+    elsewhere = chunk("lost").replace(SESSION, "another")
+    result = run(cli, daemon, agent(elsewhere, end()))
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "1 chunks of text joined no reply: empty, or for another session\n"
+
+
 def test_prompt_comes_from_standard_input(cli: Cli, daemon: InstalledDaemon) -> None:
     """As UTF-8, whole."""
     result = run(cli, daemon, agent(then={"zwei Zeilen\\nmit ß": [end()]}), stdin="zwei Zeilen\nmit ß")
