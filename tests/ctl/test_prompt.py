@@ -16,7 +16,7 @@ import pytest
 from acp_ledger import dialogue
 from acp_ledger.client import EmbeddedBlob, EmbeddedText, Image, McpServer, ResourceLink
 from acp_ledger.ctl import attach
-from acp_ledger.ctl.prompting import STATUS_OF
+from acp_ledger.ctl.prompting import GRACE_SECONDS, STATUS_OF
 from acp_ledger.errors import ExitCode, UsageError
 from acp_ledger.protocol.records import TurnOutcome
 from tests.support.shell_agents import CALL, SESSION, agent, chunk, end, line, question
@@ -285,6 +285,18 @@ def test_time_that_is_up_cancels(daemon: InstalledDaemon) -> None:
     output, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output) == (42, b"half and no more\n")
     assert b"cancelled after 0.5 seconds" in errors
+
+
+def test_time_that_is_up_ends_an_agent_that_does_not_listen(daemon: InstalledDaemon, tmp_path: Path) -> None:
+    """Ten seconds after the cancel it heard and ignored, as the page says; nothing of it is left."""
+    told = tmp_path / "told"
+    deaf = agent(chunk("half"), then={"session/cancel": []}, before=f"echo $$ > {told}")
+    process = start(daemon, deaf, "--timeout", "0.5")
+    output, errors = process.communicate(timeout=GRACE_SECONDS + PATIENCE)
+    assert (process.returncode, output) == (130, b"half\n"), errors
+    assert b"cancelled after 0.5 seconds" in errors
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(told.read_text()), 0)
 
 
 def test_agents_text_steers_no_terminal(daemon: InstalledDaemon) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ import pytest
 import trio
 
 from acp_ledger import dialogue, handshake
+from acp_ledger.daemon.streams import LineReader
 from tests.daemon.callers import ASK, END, OPENING, Caller, caller, chunk, collecting, prompted
 from tests.daemon.house import House, assert_verified, is_alive, lock, open_house, until
 from tests.daemon.test_desk import WHO, ask
@@ -449,6 +452,28 @@ async def test_agent_that_ends_fails_the_call_and_every_later_one(house: House) 
         assert (await asking.ended())["kind"] == "stream_ended"
     assert await closed(house) == "agent_ended"
     assert turn_ends(house)[0] == "stream_ended"
+    assert_verified(house.url)
+
+
+async def test_output_that_cannot_be_read_fails_the_call_in_words_of_its_own(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is no end of the output; the ledger says so too. A pipe never fails to be read, so the failure is a fake."""
+
+    def fails(_reader: LineReader) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    script = (["send", chunk("half"), ASK], ["wait", '"q"'], ["send", END])
+    async with prompted(house, *script, hears=["update"]) as asking:
+        told = await asking.until("update")
+        monkeypatch.setattr(LineReader, "lines", fails)
+        await asking.reply(told, error=None)
+        failed = await asking.ended()
+        assert (failed["kind"], failed["record"]["outcome"]) == ("transport_failed", "transport_failed")
+        assert "reading the agent's output failed: Input/output error" in failed["message"]
+        assert failed["record"]["text"] == "half"
+    await house.quiet()
+    assert turn_ends(house) == ["transport_failed"]
     assert_verified(house.url)
 
 
