@@ -461,6 +461,7 @@ async def test_output_that_cannot_be_read_fails_the_call_in_words_of_its_own(
     """That is no end of the output; the ledger says so too. A pipe never fails to be read, so the failure is a fake."""
 
     def fails(_reader: LineReader) -> None:
+        """As a device does that broke."""
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     script = (["send", chunk("half"), ASK], ["wait", '"q"'], ["send", END])
